@@ -20,7 +20,7 @@ pub const MARK: [u8; 16] = *b"morpheus labels1";
 /// Most threads that are listed. Threads after these have no labels outside of the process.
 pub const MOST_THREADS: usize = 1024;
 
-/// What the mark leads to. The reader's offsets are those of this structure.
+/// The threads and labels of a program, behind the mark. The reader's offsets are those of this structure.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Directory {

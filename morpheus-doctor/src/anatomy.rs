@@ -1,4 +1,4 @@
-//! What a thread does, read from its stack: it parks, it polls a task, or it is no worker.
+//! The activity of a thread, read from its stack: it parks, it polls a task, or it is no worker.
 //!
 //! tokio's functions tell, by their paths where the symbol table has them, and by their files where they were inlined. The paths are
 //! those of tokio 1.20 and later: `thread_pool` became `scheduler::multi_thread`, `basic_scheduler` became
@@ -63,7 +63,7 @@ pub fn frames_of_poll(parts: &[Part], until: Place) -> Vec<Frame> {
     frames
 }
 
-/// What a thread does.
+/// The activity of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Does {
     /// It waits for work in the executor: the index of the part whose function parks.
@@ -98,7 +98,7 @@ pub enum Does {
 /// A stack, understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anatomy {
-    /// What its thread does.
+    /// The activity of its thread.
     pub does: Does,
     /// The worker's loop: index of the part, where it is a worker's.
     pub looped: Option<usize>,
@@ -223,7 +223,7 @@ enum Mark {
     Held,
 }
 
-/// What a function says of its thread.
+/// The evidence of a thread's activity that one function on its stack gives, if any.
 fn mark(frame: &Frame) -> Option<Mark> {
     let function = frame.function.as_str();
     // The name alone, without its path and its parameters.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 
-/// What is told after the options.
+/// The examples and notes after the options in `--help`.
 pub const AFTER_HELP: &str = "\
 Try it:
   morpheus-doctor --name my-service                 until Ctrl-C: a live table, then the five worst lines

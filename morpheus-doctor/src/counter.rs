@@ -14,7 +14,7 @@
 //! do. Of these the one that changes at the most moments is taken: the end of the worker's queue grows as fast, but by many tasks
 //! at once, when the driver has woken them. It is looked for in quick succession, too, so that the moments are shorter than a batch of
 //! polls.
-//! What is found is right for all workers of that kind of loop in the process.
+//! The place found holds for all workers of that kind of loop in the process.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -363,7 +363,7 @@ impl Watched {
     }
 }
 
-/// What the thread did from the last read to this one.
+/// The state of the thread from the last read to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Is {
     /// It slept, all the time.
@@ -539,7 +539,7 @@ mod tests {
         assert_eq!(looks(LEAST_LOOKS), (true, false));
         assert_eq!(looks(LOOKS_IN_DOUBT), (true, false));
         assert!(!finder.is_served(8, "run"), "not watched yet");
-        // What two workers point to is neither's.
+        // A core that two workers point to belongs to neither.
         let mut other = watched(LOOKS_IN_DOUBT, 3);
         other.words = vec![word(fields())];
         other.words[0].core = 0x9000;

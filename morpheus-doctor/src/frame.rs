@@ -4,13 +4,13 @@
 //! caller's first, then the other registers that it uses, and makes room once: in its body the stack pointer is as far below the
 //! return address as these instructions say. Rust's standard library has frame pointers, and most calls that block go through it.
 
-/// What marks the target of a jump or a call (`endbr64`).
+/// The instruction that marks the target of a jump or a call (`endbr64`).
 #[cfg(target_arch = "x86_64")]
 pub const TARGET: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 /// How much of a function is read: what the largest such beginning takes.
 pub const BEGINNING: usize = 64;
 
-/// What a function with a frame pointer does first.
+/// The first instructions of a function with a frame pointer, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beginning {
     /// From the stack pointer in its body to the return address, in bytes: not known where it makes room otherwise. It is a claim, as
@@ -72,7 +72,7 @@ mod tests {
             0x30, 2, 0, 0,
         ];
         assert_eq!(of(&pages), Some(8 + 0x1230));
-        // What is cut off is not known.
+        // Instructions that are cut off are not counted.
         for length in 0..pages.len() {
             assert!(of(&pages[..length]) <= of(&pages), "{length}");
         }

@@ -18,7 +18,7 @@ const LONGEST: u64 = 300;
 /// The most code that is read, in bytes.
 const MOST_CODE: usize = 256 << 20;
 
-/// What is known of the functions of a program.
+/// The owners and places of a program's functions, as far as they are known.
 #[derive(Debug, Default)]
 pub struct Locations {
     /// By where they begin in the file.

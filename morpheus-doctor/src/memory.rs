@@ -1,7 +1,7 @@
 //! The memory of the process, read from outside while it runs.
 //!
-//! `process_vm_readv` copies what is there at the moment; nothing is stopped and nothing is written. What is read is a claim:
-//! the process may have changed it, and it may be anything.
+//! `process_vm_readv` copies what is there at the moment; nothing is stopped and nothing is written. Each value read is a claim: the
+//! process may have changed it, and it may be anything.
 
 use std::fs;
 use std::io;
@@ -43,7 +43,7 @@ impl Memory {
         Memory { pid }
     }
 
-    /// What is mapped, in the order of addresses.
+    /// The mapped ranges, in the order of addresses.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// What the kernel says where it does not.
+    /// The kernel's error where it does not.
     pub fn check(self) -> io::Result<()> {
         let mappings = self.mappings()?;
         let Some(first) = mappings.iter().find(|mapping| mapping.is_executable) else {

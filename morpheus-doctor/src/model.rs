@@ -1,4 +1,4 @@
-//! What a run of the doctor finds: the long polls, their stacks, and the findings that they add up to.
+//! The result of a run of the doctor: the long polls, their stacks, and the findings that they add up to.
 //!
 //! All times are CLOCK_MONOTONIC in nanoseconds, all durations are nanoseconds. The JSON of a report is [`Report`] as it is.
 
@@ -56,7 +56,7 @@ impl Stack {
     }
 }
 
-/// What a thread did for most of a poll.
+/// The state of a thread for most of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Doing {
@@ -66,7 +66,7 @@ pub enum Doing {
     Blocked,
 }
 
-/// What a blocked thread waits for, by its system call.
+/// The event that a blocked thread waits for, by its system call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Wait {
@@ -128,9 +128,9 @@ pub struct LongPoll {
 /// Long polls with the same culprit that did the same.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What the threads did.
+    /// Whether the threads computed or were blocked.
     pub doing: Doing,
-    /// What blocked threads waited for, most frequent first.
+    /// The waits of blocked threads, most frequent first.
     pub waits_for: Vec<Wait>,
     /// The system call in which blocked threads slept most frequently.
     pub system_call: Option<String>,
@@ -158,7 +158,7 @@ pub struct Finding {
     pub held_by: Option<usize>,
     /// The stack that was seen most frequently.
     pub stack: Stack,
-    /// What to do about it.
+    /// The advice on how to remove it.
     pub remedy: String,
 }
 
@@ -182,7 +182,7 @@ impl Finding {
 pub struct Sample {
     /// The finding that it belongs to, as an index of [`Report::findings`].
     pub finding: Option<usize>,
-    /// What the thread did.
+    /// Whether the thread computed or was blocked.
     pub doing: Doing,
     /// The time that it stands for.
     pub weight_ns: u64,
@@ -230,7 +230,7 @@ pub enum Method {
     Proc,
 }
 
-/// What a run of the doctor has found.
+/// The result of a run of the doctor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The form of this report; raised when a field changes its meaning or goes.
@@ -267,7 +267,7 @@ pub struct Report {
     pub stolen_ns: u64,
     /// For the flame graph: samples with the same functions are one.
     pub samples: Vec<Sample>,
-    /// What was less exact than it could be, and what to do about it; a sentence each.
+    /// Losses of exactness in the run, and how to avoid them; a sentence each.
     pub notes: Vec<String>,
 }
 

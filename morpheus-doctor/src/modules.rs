@@ -1,4 +1,4 @@
-//! What is loaded into the process: its program and its libraries, opened for their tables and their names.
+//! The modules of the process: its program and its libraries, opened for their tables and their names.
 //!
 //! Files are opened through `/proc/PID/map_files`, which leads to the very file that is mapped, also in another mount namespace
 //! and after it was replaced; where that is refused, through `/proc/PID/exe` and `/proc/PID/root`. The kernel's own page of
@@ -25,7 +25,7 @@ pub struct Module {
     pub name: String,
     /// Where its code lies.
     pub code: Range<u64>,
-    /// What to add to an address of the file.
+    /// The offset to add to an address of the file.
     pub bias: u64,
     /// Where it can be opened, if it is a file.
     pub path: Option<PathBuf>,

@@ -25,7 +25,7 @@ const NEAR: u64 = 64 * 1024;
 pub struct Names {
     files: HashMap<PathBuf, Option<Loader>>,
     known: HashMap<(PathBuf, u64), Vec<Frame>>,
-    /// What the program's file says of its crates.
+    /// The crates of the program, as its file names them.
     program: Option<Program>,
     /// Of a stripped program: whose its functions are.
     locations: Option<Locations>,
@@ -220,7 +220,7 @@ fn look_up(loader: &Loader, address: u64, module: &str) -> Vec<Frame> {
     frames
 }
 
-/// What the program's file says of its crates.
+/// The crates of a program, as its file names them.
 #[derive(Debug, Default)]
 struct Program {
     /// Crates of a registry or a git checkout, by the paths that the program has for its panics: also in one without any

@@ -5,7 +5,7 @@ use std::io;
 use crate::model::Method;
 use crate::unwind::{Registers, StackCopy};
 
-/// What a thread of the process is.
+/// The role of a thread of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It polls tasks of a runtime.
@@ -32,7 +32,7 @@ impl From<Registers> for Spot {
     }
 }
 
-/// What a sleep of the executor's own is for.
+/// The purpose of a sleep of the executor's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sleep {
     /// It waits for work.
@@ -63,7 +63,7 @@ pub struct Signature {
     pub return_address: u64,
     /// and where it lies, from the stack pointer.
     pub return_offset: u32,
-    /// What the sleep is for.
+    /// The purpose of the sleep.
     pub sleep: Sleep,
     /// Where the worker's word with the address of its core lies, from the stack pointer, and where in the core the
     /// number of polls is.
@@ -151,7 +151,7 @@ impl Progress {
     }
 }
 
-/// What the arguments of a system call may name. Each may be nonsense: the call says which it takes.
+/// The files and strings that the arguments of a system call may name. Each may be nonsense: the call says which it takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Named {
     /// The type of the file that the first argument is a descriptor of, as in `stat`; 0 where it is none.
@@ -164,7 +164,7 @@ pub struct Named {
     pub paths: [String; 2],
 }
 
-/// What a source tells.
+/// An event that a source reports.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A stack was copied.
@@ -179,7 +179,7 @@ pub enum Event {
         system_call: Option<SystemCall>,
         /// How long a thread that woke had slept.
         slept_ns: u64,
-        /// What its system call may be about.
+        /// The files and strings that its system call may name.
         named: Box<Named>,
     },
     /// A poll of which a stack was copied is over; `now_ns` is its end.
@@ -192,7 +192,7 @@ pub enum Event {
 pub trait Source {
     /// How.
     fn method(&self) -> Method;
-    /// What has happened since the last call, in order.
+    /// Appends the events since the last call, in order.
     ///
     /// # Errors
     ///
@@ -210,7 +210,7 @@ pub trait Source {
     fn workers(&self) -> Vec<(u32, usize)>;
     /// Events that were lost.
     fn lost(&self) -> u64;
-    /// What is less exact than it could be, a sentence or two each, and what to do about it.
+    /// Losses of exactness and how to avoid them, a sentence or two each.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }

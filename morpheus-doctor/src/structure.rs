@@ -1,4 +1,4 @@
-//! What a thread of a stripped program does, read from the form of its stack.
+//! The activity of a thread of a stripped program, read from the form of its stack.
 //!
 //! Without names there is still where functions begin, which the tables for exceptions tell, and the system call. Threads that wait in
 //! epoll are taken for workers in the driver: the innermost function of the program there is the one that waits. A worker's loop
@@ -21,7 +21,7 @@ const MOST_BELOW_PARK: usize = 4;
 /// The loop lies deeper than this: below are the thread's beginning and the pool's.
 const LEAST_SHARED: usize = 3;
 
-/// What was learned of a program's loops.
+/// The loops of a program, as learned from its stacks.
 #[derive(Debug, Default)]
 pub struct Structure {
     /// Stacks that wait in the driver: where their functions begin, outermost first.

@@ -191,7 +191,7 @@ impl Target {
         numbers.split_whitespace().next_back()?.parse().ok()
     }
 
-    /// What a descriptor of its is, as `/proc` names it.
+    /// The file of one of its descriptors, as `/proc` names it.
     #[must_use]
     pub fn descriptor(&self, fd: u64) -> Option<String> {
         let link = fs::read_link(format!("/proc/{}/fd/{fd}", self.pid)).ok()?;

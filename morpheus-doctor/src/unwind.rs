@@ -1,7 +1,7 @@
 //! From the copy of a stack to the functions' addresses.
 //!
 //! The tables for exceptions lead from a function to its caller. Each Rust program has them, stripped or not; frame pointers are
-//! not needed. What they need is the frame pointer's register in the functions that use it as one: BPF copies it, `/proc`
+//! not needed. The tables need the frame pointer's register in the functions that use it as one: BPF copies it, `/proc`
 //! does not tell it. There the function's first instructions say where its return address is (`frame.rs`). Where they do not, the copy
 //! is searched upwards for the next word that is a return address, as readers of crash dumps do. Below it lie words of calls that
 //! are over: where the call before a return address tells its target, that must be the function that is left.
@@ -153,7 +153,7 @@ impl Walker {
         self.memory
     }
 
-    /// What is loaded.
+    /// The modules that are loaded into the process.
     #[must_use]
     pub fn modules(&self) -> &[Module] {
         &self.modules
@@ -168,8 +168,7 @@ impl Walker {
 
     /// The frames of a stack, innermost first. There is at least one.
     ///
-    /// What lies above the copy is read from the process, where the outer functions have not changed as long as the inner ones
-    /// run.
+    /// The part of the stack above the copy is read from the process: the outer functions do not change while the inner ones run.
     #[must_use]
     pub fn walk(&self, copy: &StackCopy) -> Vec<Position> {
         let registers = copy.registers;
@@ -292,7 +291,7 @@ impl Walker {
         of_another
     }
 
-    /// What the function does first that is left, if it has a frame pointer.
+    /// The first instructions of the function that is left, decoded; `None` if it has no frame pointer.
     fn beginning_of(&self, left: Position) -> Option<Beginning> {
         let mut code = [0; BEGINNING];
         let had = self.memory.read(self.function_of(left.inside()), &mut code);
@@ -353,7 +352,7 @@ impl Walker {
         }
     }
 
-    /// What is called at an address: the function there, or that to which the linker's stub there jumps.
+    /// The target of a call to this address: the function there, or the one to which the linker's stub there jumps.
     #[cfg(target_arch = "x86_64")]
     fn through_stub(&self, target: u64) -> Call {
         let mut code = [0; 11];
@@ -376,7 +375,7 @@ impl Walker {
         }
     }
 
-    /// What is called through a pointer.
+    /// The target of a call through a pointer.
     #[cfg(target_arch = "x86_64")]
     fn pointed_to(&self, pointer: u64) -> Call {
         self.memory.word(pointer).map_or(Call::Unknown, Call::To)

@@ -1,4 +1,4 @@
-//! What a blocked thread waits for, by its system call and what its descriptor is.
+//! The wait of a blocked thread, by its system call and the kind of its descriptor.
 
 use syscalls::Sysno;
 
@@ -20,7 +20,7 @@ pub fn may_park(call: SystemCall) -> bool {
     })
 }
 
-/// What a thread in this system call waits for; without one it waits for memory.
+/// The wait of a thread in this system call; without one it waits for memory.
 #[must_use]
 pub fn wait_of(target: &Target, call: Option<SystemCall>, named: &Named) -> Wait {
     let Some(call) = call else {
@@ -39,7 +39,7 @@ pub fn wait_of(target: &Target, call: Option<SystemCall>, named: &Named) -> Wait
         }
         "openat" | "openat2" | "newfstatat" | "statx" | "unlinkat" | "renameat" | "renameat2"
         | "mkdirat" => path(&named.paths[1]),
-        // What is polled lies in memory: most frequently sockets.
+        // The polled descriptors are listed in memory: most frequently they are sockets.
         "poll" | "ppoll" | "select" | "pselect6" => Wait::Socket { name: None },
         _ if takes_descriptor(name) => of_descriptor(target, call.arguments[0], named),
         _ => Wait::Other,

@@ -1,4 +1,4 @@
-//! What another program costs a service: windows of its load alone and beside the program, in alternation.
+//! The cost of another program to a service: windows of its load alone and beside the program, in alternation.
 //!
 //! Each pair is three windows: alone, beside the program, and alone again. The ratio is that of the middle one to the mean of the
 //! others, so that a steady drift of the machine is none of it; the ratio of the two outer ones is the machine's noise.
@@ -24,7 +24,7 @@ pub struct Window {
     pub p99_ns: f64,
 }
 
-/// What is run beside the service, and how often.
+/// The program that is run beside the service, and how often.
 #[derive(Clone, Debug)]
 pub struct Beside {
     /// A shell command; ` --pid PID` is added.
@@ -109,7 +109,7 @@ impl Beside {
     }
 }
 
-/// What the program costs, and the noise beside it.
+/// The cost of the program, and the noise beside it.
 fn ratios(pairs: &[&Pair]) -> Value {
     let of = |figure: fn(&Pair) -> f64| spread(pairs.iter().map(|pair| figure(pair)).collect());
     json!({

@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-/// What the server waits before it answers.
+/// The time that the server waits before it answers.
 pub const DELAY: Duration = Duration::from_millis(10);
 
 /// Enters the namespaces and starts the server, which knows every name by the address 127.0.0.1. The process must not have a
@@ -128,7 +128,7 @@ fn raise_loopback() -> io::Result<()> {
     check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) })
 }
 
-/// What is answered to a question about a name, and whether it asks for an IPv4 address. `None` if it is no question.
+/// The answer to a question about a name, and whether it asks for an IPv4 address. `None` if it is no question.
 fn answer(question: &[u8]) -> Option<(Vec<u8>, bool)> {
     const HEADER: usize = 12;
     const ADDRESS: [u8; 2] = [0, 1];

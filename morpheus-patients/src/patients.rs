@@ -7,7 +7,7 @@ pub const CULPRIT: &str = "// CULPRIT";
 /// Ends the line that suffers from the line at fault, and blocks because of it.
 pub const VICTIM: &str = "// VICTIM";
 
-/// What a thread does in a line at fault.
+/// The activity of a thread in a line at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It uses the CPU.
@@ -32,9 +32,9 @@ pub struct Patient {
     pub name: &'static str,
     /// The name of its executable.
     pub program: &'static str,
-    /// What its handlers do wrong, as `--help` says it.
+    /// The fault of its handlers, as `--help` says it.
     pub about: &'static str,
-    /// What the thread does in the line at fault.
+    /// The activity of the thread in the line at fault.
     pub fault: Fault,
     /// The function with the line at fault, without its path.
     pub function: &'static str,

@@ -11,7 +11,7 @@ const CAPACITY: usize = 4096;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Makes standard output a pipe of 4 KiB. A thread empties it at the speed of a page in at least a millisecond, so that a line of
-/// N pages takes its writer at least N - 2 ms. What it reads is dropped.
+/// N pages takes its writer at least N - 2 ms. The bytes read are dropped.
 ///
 /// # Errors
 /// There are no more file descriptors or threads, or the pipe cannot be made that small.

@@ -1,4 +1,4 @@
-//! What the programs share: their arguments, their runtime, and when they end.
+//! The common part of the programs: their arguments, their runtime, and when they end.
 
 use std::any::Any;
 use std::error::Error;
@@ -101,8 +101,8 @@ pub fn arguments<T: CommandFactory + FromArgMatches>(program: &'static str, abou
     }
 }
 
-/// Runs the patient of this name: `start` begins its handlers, within the runtime and beside healthy traffic. What it returns is
-/// kept until the end.
+/// Runs the patient of this name: `start` begins its handlers, within the runtime and beside healthy traffic. Its return value is kept
+/// until the end.
 ///
 /// At the end a line on standard error says how long the calls at fault took.
 ///
@@ -137,7 +137,7 @@ pub fn run_prepared<P, T: Any>(
     exit_code(patient.program, run())
 }
 
-/// What a service runs on.
+/// The executor that a service runs on.
 pub trait Executor: Sized {
     /// Makes it as the arguments want it.
     ///

@@ -9,7 +9,7 @@ use morpheus_patients::{CROWD, Fault, LABELLED, PATIENTS, Patient};
 use morpheus_testing::skip;
 use serde_json::Value;
 
-/// What a fault takes at the least, of the CPU or asleep: five times what a long poll is.
+/// The least time that a fault takes, of the CPU or asleep, in microseconds: five times a long poll.
 const LEAST_US: u64 = 5_000;
 
 /// One test at a time: they measure.

@@ -19,7 +19,7 @@
 //! controller thread detects work that waits while no worker serves it, and releases spares until the work is
 //! served. It releases none while no worker is stalled, and holds the released spares again afterwards.
 //!
-//! # What is watched, and how
+//! # Ways to watch tasks
 //!
 //! | what | how | named as | asked to yield | handed off |
 //! |---|---|---|---|---|

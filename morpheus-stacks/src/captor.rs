@@ -25,7 +25,7 @@ const TRIES: u32 = 5;
 /// A poll that has been stalled for a while.
 #[derive(Clone, Copy, Debug)]
 pub struct Long<P> {
-    /// What identifies the poll: different for each, and the same as long as it is stalled.
+    /// The identity of the poll: different for each, and the same as long as it is stalled.
     pub place: P,
     /// Its thread, as the kernel numbers it.
     pub tid: u32,
@@ -131,7 +131,7 @@ impl<P: Copy + PartialEq> Captor<P> {
     }
 }
 
-/// What it follows counts as ended.
+/// Ends the stalls that it still follows.
 impl<P> Drop for Captor<P> {
     fn drop(&mut self) {
         for mut open in std::mem::take(&mut self.open) {

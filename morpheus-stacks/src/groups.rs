@@ -44,9 +44,9 @@ pub(crate) struct Record {
 /// The stalls of one caller. A [`Captor`](crate::captor::Captor) puts them in, any thread reads them.
 #[derive(Debug)]
 pub struct Shared {
-    /// What the caller calls a label.
+    /// Gives the caller's name of a label.
     name_of: fn(Option<u32>) -> String,
-    /// What the caller does at the first stall.
+    /// The caller's action at the first stall.
     at_first: fn(&Arc<Shared>),
     waiting: Mutex<Vec<Record>>,
     /// Taken before `waiting`, where both are.

@@ -29,8 +29,8 @@
 //! are counted ([`Stalls::not_captured`], [`Stalls::other_groups`]).
 //!
 //! **Machines.** x86-64 and aarch64: `x86_64.rs` and `aarch64.rs` know the way. Of a blocked thread the kernel tells the
-//! instruction pointer and the stack pointer alone. What is missing, the frame pointer and on aarch64 the link register, is
-//! found in the tables, in the code and on the stack; a frame that had to be searched for says so ([`Frame::searched`]).
+//! instruction pointer and the stack pointer alone. The missing registers, the frame pointer and on aarch64 the link register, are found in
+//! the tables, in the code and on the stack; a frame that had to be searched for says so ([`Frame::searched`]).
 //!
 //! Without the cargo feature `unwind`, on other machines, where the caller switched it off, or where the kernel refuses, there
 //! are the same groups, by label and without a stack; [`StallGroup::no_stack`] says why. On other systems than Linux there are

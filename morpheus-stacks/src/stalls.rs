@@ -43,7 +43,7 @@ impl fmt::Display for NoStack {
     }
 }
 
-/// What a stalled thread was doing.
+/// The state of a stalled thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StallKind {
@@ -97,7 +97,7 @@ impl fmt::Display for Frame {
 pub struct StallGroup {
     /// The label of the watched task, or "not watched".
     pub label: String,
-    /// What the thread was doing.
+    /// The state of the thread.
     pub kind: StallKind,
     /// Stalled polls.
     pub count: u64,

@@ -37,8 +37,8 @@ pub const fn bucket_of_ns(wait_ns: u64) -> usize {
     }
 }
 
-/// What came between two readings of counters. Where one of them went back, all have begun anew, and what they have now came
-/// since.
+/// The increments of counters between two readings. Where one of them went back, all have begun anew, and the increments are their present
+/// values.
 #[must_use]
 pub fn all_since<const COUNT: usize>(before: &[u64; COUNT], now: &[u64; COUNT]) -> [u64; COUNT] {
     if before.iter().zip(now).any(|(before, now)| before > now) {
@@ -61,8 +61,8 @@ impl Histogram {
         *count = count.saturating_add(1);
     }
 
-    /// What came since an earlier reading of the same counters. Where one of them went back, they began anew, and all that
-    /// they have now came since.
+    /// The increments since an earlier reading of the same counters. Where one of them went back, they began anew, and the increments are
+    /// their present values.
     #[must_use]
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         Histogram {
@@ -88,7 +88,7 @@ impl Histogram {
         u64::try_from(total).unwrap_or(u64::MAX)
     }
 
-    /// What the given share (in thousandths, at most 1000) of the wakes did not exceed; none of an empty histogram.
+    /// The wait that the given share (in thousandths, at most 1000) of the wakes did not exceed; none of an empty histogram.
     ///
     /// The wake of that rank is in the bucket that is found, and its place there is guessed, as if the bucket's wakes were
     /// spread evenly. So the estimate is between half and twice the true value, in the first bucket off by less than 2 µs.

@@ -1,7 +1,7 @@
 //! `scx_morpheus probe`: how late a sleeping thread wakes up, whatever scheduler runs and with no daemon at all.
 //!
-//! It sleeps until a time on the clock, again and again, and looks how much later it is. What it finds is the sum of the
-//! timer's interrupt, of the wait for a CPU, and of the way back into the program.
+//! It sleeps until a time on the clock, again and again, and looks how much later it is. The result is the sum of the timer's interrupt, of
+//! the wait for a CPU, and of the way back into the program.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -26,12 +26,12 @@ pub struct Options {
     pub period: Duration,
 }
 
-/// What was found.
+/// The result of a probe.
 #[derive(Clone, Debug)]
 pub struct Report {
     late_ns: Histogram<u64>,
     options: Options,
-    /// What scheduled meanwhile.
+    /// The scheduler that ran meanwhile.
     scheduler: String,
 }
 

@@ -12,7 +12,7 @@ use crate::telemetry::{bucket_end_us, sum_us};
 /// The regimes that there are: each is a series, and one of them is 1.
 const REGIMES: [&str; 3] = ["light", "mixed", "heavy"];
 
-/// What is exported.
+/// The exported metrics, in Prometheus's text format.
 #[must_use]
 pub fn text(reading: &Reading) -> String {
     let mut text = Exposition::default();
@@ -32,7 +32,7 @@ pub fn text(reading: &Reading) -> String {
 pub fn write(path: &Path, reading: &Reading) -> io::Result<()> {
     let beside = temporary(path)?;
     let written = (|| {
-        // What a daemon left that was killed while it wrote.
+        // A daemon that was killed while it wrote has left a file.
         match fs::remove_file(&beside) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

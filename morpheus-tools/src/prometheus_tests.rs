@@ -11,7 +11,7 @@ use crate::histogram::BUCKETS;
 
 type Labels = BTreeMap<String, String>;
 
-/// What a strict reader finds.
+/// The metrics that a strict reader finds.
 #[derive(Debug, Default)]
 struct Read {
     kinds: BTreeMap<String, String>,

@@ -1,8 +1,7 @@
-//! What the daemon hands out at its second socket, as types.
+//! The numbers that the daemon hands out at its second socket, as types.
 //!
-//! Read tolerantly: a daemon of another release, or an observer, has fewer fields or others, and whoever shows them leaves
-//! out what is not there. So a field that is missing, or is not what it should be, is `None` or empty here, and never an
-//! error.
+//! Read tolerantly: a daemon of another release, or an observer, has fewer fields or others, and a view leaves out what is not there. So a
+//! field that is missing, or is not what it should be, is `None` or empty here, and never an error.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +48,7 @@ pub struct Process {
     pub throttled: Option<u64>,
 }
 
-/// What a daemon said at one time.
+/// The numbers of a daemon at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     /// "observer" or "scheduler".
@@ -80,7 +79,7 @@ pub struct Reading {
     pub modes: BTreeMap<String, String>,
     /// The longest that batch tasks went without service in the last second, in nanoseconds.
     pub batch_waits_ns: Option<u64>,
-    /// Which part of the CPUs' time nobody wanted, from 0 to 1.
+    /// The share of the CPUs' time that no task wanted, from 0 to 1.
     pub idle_share: Option<f64>,
     /// The process database.
     pub procdb: Option<Profiles>,
@@ -148,7 +147,7 @@ impl Reading {
     }
 }
 
-/// Exactly so many numbers: others would mean something else.
+/// Parses exactly `COUNT` numbers: others would mean something else.
 fn counts<const COUNT: usize>(value: &Value) -> Option<[u64; COUNT]> {
     let counts: Vec<u64> = value
         .as_array()?

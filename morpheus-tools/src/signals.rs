@@ -38,7 +38,7 @@ impl StopSignals {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new, and nobody else's.
+        // SAFETY: the descriptor is new, and has no other owner.
         Ok(StopSignals(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 }

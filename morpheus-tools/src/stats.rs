@@ -1,4 +1,4 @@
-//! What a daemon has counted, asked for at a second socket beside the broker's.
+//! A daemon's counters, asked for at a second socket beside the broker's.
 //!
 //! A client gets one packet of JSON, and sends nothing.
 

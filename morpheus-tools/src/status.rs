@@ -15,22 +15,22 @@ const ANSWERS_WITHIN: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// What is asked for. Nobody is given it who has not said Hello, so that nothing is made for it; the daemon does not count
-/// that as a refusal.
+/// The request that is sent. A client that has not said Hello is refused it, so that nothing is made for it; the daemon does not count that
+/// as a refusal.
 pub const QUESTION: Request = Request::Unregister { slot: 0 };
 
-/// What was found at a socket.
+/// The state of the daemon at a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// A daemon that speaks this version of the protocol.
     Answers,
     /// A daemon that has no room for another process.
     Full,
-    /// Somebody who speaks something else.
+    /// A listener that speaks another version of the protocol.
     OtherVersion,
-    /// Somebody who says nothing.
+    /// A listener that does not answer.
     Silent,
-    /// Nobody.
+    /// No listener.
     Absent,
 }
 

@@ -1,4 +1,4 @@
-//! What happened between two readings: rates in place of totals, and the line that `--stats` and `--monitor` print.
+//! The changes between two readings: rates in place of totals, and the line that `--stats` and `--monitor` print.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use crate::reading::{Reading, TIERS, WakeHistogram};
 const NS_PER_US: u64 = 1_000;
 /// The shortest time that two readings are told apart by: a division by less would say nothing.
 const LEAST_SECONDS: f64 = 1e-3;
-/// What the daemon did to stalled workers, and what it did for those that serve; printed where it happens.
+/// The counters of actions on stalled workers, and of those for workers that serve; printed where they grow.
 const FOR_WORKERS: [&str; 9] = [
     "events",
     "events_lost",
@@ -116,7 +116,7 @@ pub fn sum_us(histogram: &WakeHistogram) -> f64 {
         .sum()
 }
 
-/// What happened between two readings.
+/// The changes between two readings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rates {
     /// How often in a second, by the counter's name.
@@ -239,7 +239,7 @@ impl Rates {
             .reduce(|sum, rate| sum + rate)
     }
 
-    /// How often somebody was found who had waited for too long.
+    /// How often in a second a task was found that had waited for too long.
     #[must_use]
     pub fn rescues(&self) -> Option<f64> {
         self.per_second
@@ -292,8 +292,8 @@ pub fn regime_text(reading: &Reading) -> Option<String> {
     (!words.is_empty()).then(|| format!("[{}]", words.join(" ")))
 }
 
-/// The line for one interval: who is connected now, and what happened in it, per second. What the daemon does not say is
-/// left out.
+/// The line for one interval: who is connected now, and what happened in it, per second. Numbers that the daemon does not give are left
+/// out.
 #[must_use]
 pub fn line(now: &Reading, rates: &Rates) -> String {
     let mut parts = vec![format!(
@@ -316,7 +316,7 @@ pub fn line(now: &Reading, rates: &Rates) -> String {
     parts.join("; ")
 }
 
-/// What a scheduler did.
+/// The activity of a scheduler, as parts of the line.
 fn scheduling(now: &Reading, rates: &Rates) -> impl Iterator<Item = String> {
     let per_second = |what: &str, rate: Option<f64>| -> Option<String> {
         rate.map(|rate| format!("{what} {}/s", rate_text(rate)))

@@ -3,11 +3,11 @@
 /// How many tiers there are.
 pub const TIERS: usize = 3;
 
-/// What a task is taken for. The numbers are those of the BPF programs and of the process database's file.
+/// The class of a task by its behaviour. The numbers are those of the BPF programs and of the process database's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Tier {
-    /// Sleeps and wakes often and runs for a moment: somebody waits for each of its wakes.
+    /// Sleeps and wakes often and runs for a moment: a user or another task waits for each of its wakes.
     LatCritical = 0,
     /// Sleeps often enough that it is mostly asked for something.
     Interactive = 1,

@@ -19,11 +19,11 @@ use crate::vm::{self, initramfs};
 /// Cargo's directory for that machine, inside the usual one.
 pub(crate) const DIRECTORY: &str = "aarch64";
 
-/// What is built on tokio, with the C of it.
+/// The check of the crates that build on tokio, with their C code.
 pub(crate) const ECOSYSTEM: &str =
     "check --target aarch64-unknown-linux-gnu --package morpheus-ecosystem --tests";
 
-/// What cargo links with.
+/// The linker that cargo uses.
 pub(crate) const LINKER: (&str, &str) = (
     "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER",
     "aarch64-linux-gnu-gcc",
@@ -37,7 +37,7 @@ pub(crate) const LINTS: &str = "clippy --target aarch64-unknown-linux-gnu --pack
                                 --package morpheus-system --package morpheus-link --package morpheus-stacks --package morpheus-runtime --lib --examples \
                                 --all-features -- -D warnings";
 
-/// What the tests need. Lints need no linker.
+/// The tools that the tests need. Lints need no linker.
 pub(crate) const TESTS_NEED: &[Tool] = &[
     Tool::RustAarch64,
     Tool::GccAarch64,
@@ -120,7 +120,7 @@ fn script() -> String {
     guests::test_script(&names, LEFT_OUT)
 }
 
-/// What a person would type.
+/// The command line that does the same by hand.
 pub(crate) fn shell_line() -> String {
     let build = build_arguments().join(" ");
     let variables = [LINKER, OPTIMIZED].map(|(name, value)| format!("{name}={value}"));
@@ -150,7 +150,7 @@ const CODE_BUILD: [&str; 9] = [
     CODE,
 ];
 
-/// What a person would type.
+/// The command line that does the same by hand.
 pub(crate) fn code_shell_line() -> String {
     let (variable, linker) = LINKER;
     format!(
@@ -295,7 +295,7 @@ mod tests {
             // A count of instructions of this machine; a thousand holds, which take minutes in emulation.
             "checkpoint_asm",
             "holds",
-            // What this crate refuses, and what it assumes about tokio: the same on every machine.
+            // The refusals of this crate, and its assumptions about tokio: the same on every machine.
             "bad_input",
             "builder",
             "blocking_limit",
@@ -303,7 +303,7 @@ mod tests {
             "descriptors",
             "hooks",
             "tokio_assumptions",
-            // What other systems have.
+            // The variant for other systems.
             "passthrough",
             // These need the sources, and cargo.
             "replaced",

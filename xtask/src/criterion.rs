@@ -29,7 +29,7 @@ pub(crate) fn measure(context: &Context, file: &Path) -> io::Result<usize> {
     Ok(medians.len())
 }
 
-/// What lies below `directory` and was written since.
+/// Collects the medians below `directory` that were written since.
 fn collect(directory: &Path, since: SystemTime, medians: &mut Vec<Value>) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();

@@ -35,7 +35,7 @@ const VARIABLE: &str = "MORPHEUS_GUEST";
 /// The kernel with long-term support: all tests run on it, and it must be there.
 const LONG_TERM: &str = "6.18";
 
-/// What only a machine under the scheduler can show: the ladder and how the scheduler comes and goes.
+/// Tests that need a machine under the scheduler: the ladder and how the scheduler comes and goes.
 const LADDER: &[&str] = &["scheduler", "runtime", "crowd"];
 
 /// The link of an observer, and the socket.
@@ -47,7 +47,7 @@ const MACHINE: &[&str] = &["tiers", "cgroups", "pinned", "idle"];
 /// Operators, and processes that mean harm.
 const OTHERS: &[&str] = &["hostile", "kernel_memory", "operator", "ejection"];
 
-/// What differs between kernels. The socket and its limits are the daemon's own.
+/// Tests of behaviour that differs between kernels. The socket and its limits are the daemon's own.
 const KERNEL: &[&str] = &[
     "observer",
     "runtime",
@@ -64,22 +64,22 @@ const FEW_STARTS: &str = "--skip comes_and_goes_twenty_times --skip each_switch_
 /// How long one takes, on a CPU of 1 ns an instruction.
 const ONE_START: &str = "enabled_within_two_seconds";
 
-/// What depends on how much of a CPU each task gets: on one CPU that is exact.
+/// Tests that depend on how much of a CPU each task gets: on one CPU that is exact.
 const SHARES: &[&str] = &["shares", "crowd"];
 
-/// What depends on which CPUs share a cache: each of two pairs.
+/// Tests that depend on which CPUs share a cache: each of two pairs.
 const PLACEMENT: &[&str] = &["placement"];
 
-/// What needs CPUs whose capacities can be made up.
+/// Tests that need CPUs whose capacities can be made up.
 const HYBRID: &[&str] = &["hybrid"];
 
-/// What needs several last-level caches.
+/// Tests that need several last-level caches.
 const DOMAINS: &[&str] = &["domains"];
 
-/// What needs many CPUs in several domains.
+/// Tests that need many CPUs in several domains.
 const SERVER: &[&str] = &["domains", "conserving"];
 
-/// What the scheduler costs, as a ratio to the kernel's own: exact in virtual time.
+/// The test of the scheduler's cost, as a ratio to the kernel's own: exact in virtual time.
 const OVERHEAD: &[&str] = &["cost"];
 
 /// The doctor, on the programs that [`DOCTOR_PATIENTS`] names.
@@ -102,7 +102,7 @@ const DOCTOR_PATIENTS: &[&str] = &[
 /// Without the tests that need a CPU which is not emulated: polls there are ten times as long, and begin less often.
 const DIAGNOSES: &str = "--skip not_much_longer --skip tasks_of_morpheus --skip in_a_stripped_program --skip waits_for_the_lock";
 
-/// What needs CPUs with frequencies. Times are exact on one CPU whose clock counts its instructions.
+/// Tests that need CPUs with frequencies. Times are exact on one CPU whose clock counts its instructions.
 const FREQUENCIES: &[&str] = &["cpuperf"];
 
 /// A machine, and what runs in it.
@@ -261,7 +261,7 @@ const fn others(kernel: &'static str) -> Guest {
     }
 }
 
-/// What the scheduler asks a governor for.
+/// The guest that tests the scheduler's requests to a governor.
 const fn frequencies(kernel: &'static str) -> Guest {
     Guest {
         options: "--cpus 1 --icount --cpufreq --timeout 600",
@@ -350,7 +350,7 @@ fn for_guests<'a>(
     built.collect()
 }
 
-/// What cargo built the programs of a guest with.
+/// The build of a guest's programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Build {
     /// With the host's tests: a release build takes longer than the guest of the default run.
@@ -394,7 +394,7 @@ impl Guest {
         matches!(self.work, GuestWork::Tests(..))
     }
 
-    /// What a person would type, after the programs are built.
+    /// The command line that does the same by hand, after the programs are built.
     pub(crate) fn shell_line(&self) -> String {
         let (adds, script) = match self.work {
             GuestWork::Tests(tests, arguments) => {
@@ -480,7 +480,7 @@ impl Guest {
     }
 }
 
-/// What a guest is given for these tests.
+/// The programs that are added to a guest for these tests.
 fn added(tests: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
     tests.iter().copied().chain([DAEMON]).chain(patients(tests))
 }
@@ -530,7 +530,7 @@ pub(crate) fn release_build() -> Vec<&'static str> {
     arguments
 }
 
-/// What makes cargo name the programs that it has built.
+/// The options that make cargo name the programs that it has built.
 pub(crate) const MESSAGES: [&str; 2] = ["--message-format", "json-render-diagnostics"];
 
 /// Runs every test program with these arguments, also after one has failed.
@@ -564,7 +564,7 @@ pub(crate) fn executable(
         .ok_or_else(|| io::Error::other(format!("cargo names no {kind} {name}")))
 }
 
-/// What cargo and the compiler say to people.
+/// The output of cargo and the compiler that is for people.
 pub(crate) fn without_json(output: &str) -> String {
     let lines: Vec<&str> = output
         .lines()

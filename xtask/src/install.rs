@@ -41,7 +41,7 @@ pub(crate) fn provide(
                 !interrupt::came() && run(title, &mut command, sink, verbose)
             })
         };
-        // What the release has is known once its lists are there.
+        // The packages of the release are known once its lists are there.
         if run_all(preparations(&missing, system)) {
             run_all(commands(&missing, system, &in_release));
             run_all(crate_installs(context, &missing));
@@ -64,7 +64,7 @@ fn absent(context: &Context, wanted: &[Tool]) -> Vec<Tool> {
     missing
 }
 
-/// What this program may run by itself before it gets `missing`.
+/// The commands that this program may run by itself before it gets `missing`.
 fn preparations(missing: &[Tool], system: System) -> Vec<Command> {
     if !may_install_packages(system) || packages(missing, system, &|_| true).is_empty() {
         return Vec::new();
@@ -72,7 +72,7 @@ fn preparations(missing: &[Tool], system: System) -> Vec<Command> {
     vec![apt_get(["update"])]
 }
 
-/// What this program may run by itself to get `missing`.
+/// The commands that this program may run by itself to get `missing`.
 fn commands(missing: &[Tool], system: System, has: &dyn Fn(&str) -> bool) -> Vec<Command> {
     let mut commands = Vec::new();
     let components = components(missing);
@@ -171,7 +171,7 @@ pub(crate) fn run(title: String, command: &mut Command, sink: Sink, verbose: boo
                 sink.print(&format!("{}\n", finished.output.trim_end()));
             }
             if finished.interrupted {
-                // What the setup was for must not start either.
+                // The run that the setup was for must not start either.
                 interrupt::put_back();
             }
             finished.success
@@ -183,7 +183,7 @@ pub(crate) fn run(title: String, command: &mut Command, sink: Sink, verbose: boo
     }
 }
 
-/// What a person has to run to get `missing`, line by line.
+/// The commands that a person has to run to get `missing`, line by line.
 fn instructions(context: &Context, missing: &[Tool], system: System) -> Vec<String> {
     let mut lines = Vec::new();
     if missing.is_empty() {

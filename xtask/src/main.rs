@@ -1,6 +1,6 @@
 //! The project's own commands; `cargo xtask --help` teaches them.
 //!
-//! This file only reads the command line. What the tests are is a table in `steps`; `runner` walks through it;
+//! This file only reads the command line. The tests are a table in `steps`; `runner` walks through it;
 //! `counts` adds up; `tools` and `install` see to what must be on the machine. `vm` boots a real kernel, `guests` are the
 //! steps that do; `measure` and `ablation` measure there and `soak` holds out there, by `rounds`, `suite` and `service` measure here.
 #![warn(missing_docs)]
@@ -99,7 +99,7 @@ enum Command {
     /// Boots a guest for each round (a virtual CPU in a thread each) and runs the benchmark `scale` there: batch throughput,
     /// wakes beside several kinds of load, frames, round trips, launches and messages, under the kernel's own scheduler,
     /// scx_morpheus and others. A round takes two minutes for each scheduler; one that the emulator loses is measured again.
-    /// What was measured is also in target/scale.jsonl.
+    /// The measurements are also in target/scale.jsonl.
     ///
     /// The others are not part of this project:
     /// cargo install --locked scx_bpfland --version 1.0.18 --root target/peers
@@ -118,7 +118,7 @@ Examples:
     /// Each feature has loads that it was made for, and a guest that has what it is about (`morpheus-bench/src/scale/trials.rs`). In
     /// each boot the scheduler is measured as it is, with each feature switched the other way, and as it is again, in the guest's own
     /// time, with another seed. A feature wins where its figure is better with it by more than the scheduler differs from itself.
-    /// What was measured is also in target/ablation.jsonl.
+    /// The measurements are also in target/ablation.jsonl.
     ///
     /// The exit code is 0 when everything was measured, 1 when something could not be, 2 for a command line that makes no sense,
     /// 130 after Ctrl-C (with a table of the boots until then).
@@ -136,7 +136,7 @@ Examples:
     /// stay in force, no runnable task may wait for longer than a second, and the kernel's log has to be clean. The longest wait
     /// without load is shown beside it. The guests have a time of their own, 8 ns an instruction, so that no task waits for the
     /// host; with --parallel the virtual CPUs run at the same time, and those that the machine does not have wait themselves.
-    /// What was seen is also in target/soak.jsonl.
+    /// The results are also in target/soak.jsonl.
     ///
     /// The exit code is 0 when all of them held, 1 when something was wrong, 130 after Ctrl-C.
     #[command(after_help = "\
@@ -163,7 +163,7 @@ Examples:
     ///
     /// Figures go into the directory of --output as JSON, and so does the page, index.html, with its pictures. As root, with a
     /// kernel that has BTF, also what the observer makes of it: `scx_morpheus --observe` is built, started and ended for
-    /// that. What cannot be measured here is said and left out. Run it on a machine that has nothing else to do.
+    /// that. Benchmarks that cannot run here are named and left out. Run it on a machine that has nothing else to do.
     ///
     /// The exit code is 0 when everything was measured, 1 when something failed, 130 after Ctrl-C (with a page of what there
     /// was until then).

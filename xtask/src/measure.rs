@@ -10,12 +10,12 @@ use crate::rounds::{self, Clock, Peer, Plan};
 
 /// A round of `scale` takes two minutes for each scheduler, of which there are few.
 const SCALE_LIMIT_S: u64 = 1800;
-/// What schedulers of others are called.
+/// The prefix of the names of others' schedulers.
 const SCX: &str = "scx_";
-/// The one that is not.
+/// This project's own scheduler, which has the same prefix.
 const OWN: &str = "scx_morpheus";
 
-/// What `scale` measures.
+/// The options of `scale`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ScaleArgs {
     /// How many rounds, each in a boot of its own

@@ -1,4 +1,4 @@
-//! What is seen while a step runs: its number and name, on a terminal its last line too, at the end its outcome.
+//! The display of a running step: its number and name, on a terminal its last line too, at the end its outcome.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What this process may do on this kernel.
+//! The rights of this process on this kernel.
 
 use std::io;
 use std::path::Path;

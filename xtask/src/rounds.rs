@@ -46,7 +46,7 @@ impl Clock {
     }
 }
 
-/// What is measured in guests, and how often.
+/// A measurement in guests, and how often it is repeated.
 pub(crate) struct Plan {
     /// The benchmark's program.
     pub(crate) bench: &'static str,
@@ -69,9 +69,9 @@ pub(crate) struct Plan {
     pub(crate) limit_s: u64,
     /// Schedulers of others that are measured as well.
     pub(crate) peers: Vec<Peer>,
-    /// What the benchmark is told in the guest for a round, counted from 1, beside `--json`.
+    /// The benchmark's arguments in the guest for a round, counted from 1, beside `--json`.
     pub(crate) arguments: Box<dyn Fn(u16) -> Vec<OsString>>,
-    /// What it is told when it makes the table, beside `--from`.
+    /// Its arguments when it makes the table, beside `--from`.
     pub(crate) table: Vec<OsString>,
 }
 
@@ -134,7 +134,7 @@ fn all_rounds(context: &Context, plan: &Plan) -> io::Result<ExitCode> {
     let mut interrupted = false;
     for round in 1..=rounds {
         let (records, complaint) = match one_round(context, plan, round) {
-            // What was measured until then is shown.
+            // The rounds measured until then are shown.
             Err(error) if error.kind() == io::ErrorKind::Interrupted && round > 1 => {
                 interrupted = true;
                 break;
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(lost(&ended(Some(1)), false), None);
         assert!(lost(&ended(Some(120)), false).unwrap().contains("120"));
         assert!(lost(&ended(None), false).is_some());
-        // What a kernel complains of may be the result.
+        // A complaint of the kernel may be the result.
         assert_eq!(lost(&ended(Some(120)), true), None);
         assert!(lost(&ended(Some(124)), true).is_some());
     }

@@ -119,7 +119,7 @@ pub(crate) fn test(context: &Context, args: &TestArgs) -> ExitCode {
     report.end()
 }
 
-/// What has ended so far.
+/// The steps that have ended so far, summed up.
 struct Report<'a> {
     steps: &'a [Step],
     verbose: bool,
@@ -340,7 +340,7 @@ fn result(step: &Step, outcome: &Outcome) -> String {
     words
 }
 
-/// What a step runs on.
+/// The machine and the run that a step belongs to.
 struct Machine<'a> {
     context: &'a Context,
     /// Tools that are not there.
@@ -351,7 +351,7 @@ struct Machine<'a> {
     all: bool,
     /// The steps of this run.
     steps: &'a [Step],
-    /// What guests run of the tests' build, once it is there; or why it is not.
+    /// The programs of the tests' build that guests run, once it is there; or why it is not.
     tests: OnceLock<Result<Programs, String>>,
     /// The same of the release build.
     optimized: OnceLock<Result<Programs, String>>,
@@ -365,8 +365,8 @@ impl Machine<'_> {
     }
 }
 
-/// Runs one step. What it needs and is missing makes it fail, though it still runs: what does not depend on the missing
-/// tool is worth knowing. A guest has nothing of that kind.
+/// Runs one step. A missing tool makes it fail, though it still runs: the result of the part that does not depend on the tool is worth
+/// knowing. A guest has nothing of that kind.
 fn run(machine: &Machine<'_>, step: &Step, on_line: &mut dyn FnMut(&str)) -> Outcome {
     let absent: Vec<&str> = step
         .needs
@@ -620,7 +620,7 @@ pub(crate) fn host(context: &Context) -> io::Result<String> {
         .ok_or_else(|| io::Error::other("cargo -vV names no host"))
 }
 
-/// What a person would type.
+/// The command line that does the same by hand.
 fn shell_line(step: &Step, host: &str) -> String {
     let call = match &step.work {
         Work::Cargo(call) => call,

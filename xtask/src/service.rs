@@ -13,7 +13,7 @@ use clap::Args;
 use crate::context::Context;
 use crate::{interrupt, process};
 
-/// What the benchmark is told.
+/// The arguments of the benchmark.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServiceArgs {
     /// Arguments of the benchmark; `cargo xtask service -- --help` shows them

@@ -1,7 +1,7 @@
 //! `cargo xtask soak`: everything at once for long, in a guest for each number of CPUs.
 //!
-//! What is done there, and what it is judged by, is the suite `soak` of the benchmark `scale`. In the host's time a task also
-//! waits while the host runs something else; in virtual time it waits only for the guest's own tasks.
+//! The load and its criteria are the suite `soak` of the benchmark `scale`. In the host's time a task also waits while the host runs
+//! something else; in virtual time it waits only for the guest's own tasks.
 
 use std::process::ExitCode;
 

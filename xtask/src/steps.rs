@@ -38,7 +38,7 @@ pub(crate) enum Lane {
     Back,
 }
 
-/// What a step does.
+/// The work of a step.
 #[derive(Debug)]
 pub(crate) enum Work {
     Cargo(Cargo),
@@ -76,7 +76,7 @@ pub(crate) struct Cargo {
     pub(crate) target: Option<&'static str>,
 }
 
-/// What a call counts as.
+/// The unit in which a call is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CountAs {
     /// One, passed or failed.
@@ -88,11 +88,11 @@ pub(crate) enum CountAs {
 /// One call for all packages: each crate is built once, with the features that any of them asks for.
 pub(crate) const TEST_BUILD: &str = "test --workspace --tests --examples --no-run";
 
-/// What Morpheus assumes about tokio, as a test: with every tokio that the workspace lets in.
+/// Morpheus's assumptions about tokio, as a test: with every tokio that the workspace lets in.
 pub(crate) const ASSUMPTIONS: &str =
     "test --package morpheus-runtime --test tokio_assumptions --no-fail-fast";
 
-/// What the whole workspace needs to build: `morpheus-bpf` compiles BPF programs and links libbpf.
+/// The tools that the whole workspace needs to build: `morpheus-bpf` compiles BPF programs and links libbpf.
 const BUILD: &[Tool] = &[
     Tool::Clang,
     Tool::Libelf,
@@ -279,7 +279,7 @@ fn after_guests() -> [Step; 3] {
     ]
 }
 
-/// What comes to the same on a busy machine.
+/// The steps that come to the same on a busy machine.
 fn back() -> [Step; 3] {
     [
         in_back(Step {
@@ -317,11 +317,11 @@ fn loom() -> Step {
     ))
 }
 
-/// What is published: the crates that applications link.
+/// The published crates: those that applications link.
 const PUBLISHED: &str = "--package morpheus-common --package morpheus-macros --package morpheus-system \
                          --package morpheus-link --package morpheus-stacks --package morpheus-runtime";
 
-/// What a release needs.
+/// The steps that a release needs.
 fn publication() -> Vec<Step> {
     vec![
         // Uploads nothing: packs the crates, and builds each from its package.
@@ -487,7 +487,7 @@ fn passthrough(step: Step) -> Step {
     }))
 }
 
-/// What other systems get, also with the flag.
+/// The checks of the code for other systems, also with the flag.
 fn other_systems() -> [Step; 5] {
     let targets = OTHER_SYSTEMS.map(|target| format!("--target {target}"));
     [

@@ -1,8 +1,8 @@
 //! `cargo xtask bench`: every benchmark once, at a size that fits, and the page that shows them.
 //!
 //! A table of programs and what they are asked. Each prints one JSON object, which goes into the report's directory as it
-//! is (a study of `governor` is a directory there); the program `report` makes the page of what lies there. What fails or
-//! cannot run here is said, and the others go on.
+//! is (a study of `governor` is a directory there); the program `report` makes the page of what lies there. A program that fails or cannot
+//! run here is reported, and the others go on.
 //!
 //! `cargo xtask figures` does the same for what the documents show: into `figures/`, at sizes that can be quoted, and then `report`
 //! fills the tables of the documents.
@@ -29,7 +29,7 @@ const FIGURES_LIMIT: Duration = Duration::from_secs(7_200);
 /// How long the observer may take to load.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What to run, and where the page goes.
+/// The rows to run, and where the page goes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SuiteArgs {
     /// Less of everything, in two minutes: to see that it works, not to quote
@@ -49,7 +49,7 @@ pub(crate) struct SuiteArgs {
 /// Stands for the row's own directory in the report's, for programs that write one.
 const DIRECTORY: &str = "{}";
 
-/// What else must run for a row.
+/// The program that must run beside a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
     Nothing,
@@ -116,7 +116,7 @@ const ROWS: &[Row] = &[
     row("overhead-cache", &["overhead", "cache"], Some(&["overhead", "cache", "--experiments", "10"])),
 ];
 
-/// What the documents show, at sizes that can be quoted.
+/// The rows of the documents, at sizes that can be quoted.
 #[rustfmt::skip]
 const FIGURES: &[Row] = &[
     row("starvation", &["starvation", "--suite", "--suite-only", "hogs-2,hogs-20,load", "--runtime", "all,morpheus-flag,tokio-tuned,smol+32,go+32", "--uid", "65534", "--rounds", "3", "--duration", "3"], None),
@@ -294,7 +294,7 @@ fn suite(context: &Context, args: &SuiteArgs, rows: &[(&Row, &[&str])]) -> io::R
     if interrupted && measured == 0 {
         return Err(io::ErrorKind::Interrupted.into());
     }
-    // What is there is shown, whatever is missing.
+    // The figures present are shown, even if others are missing.
     let mut page = Command::new(program(context, "report"));
     let status = page.arg(&args.output).status()?;
     if interrupted {
@@ -407,7 +407,7 @@ fn measure(context: &Context, command: &[&str], place: &Path, limit: Duration) -
     fs::write(place.with_extension("json"), printed)
 }
 
-/// What a program printed, if it ended well.
+/// The output of a program, if it ended well.
 pub(crate) fn run_to_end(command: &mut Command, limit: Duration) -> io::Result<Vec<u8>> {
     let (mut printed, mut said) = (Vec::new(), Vec::new());
     let ending = process::stream(

@@ -1,4 +1,4 @@
-//! What steps need beside a Rust toolchain: how each is found, and where it comes from.
+//! The tools that steps need beside a Rust toolchain: how each is found, and where it comes from.
 
 use std::env;
 use std::fs;
@@ -13,7 +13,7 @@ const OLDEST_CLANG: u32 = 18;
 /// The oldest Rust that builds what is published: `rust-version` of the workspace.
 pub(crate) const OLDEST_RUST: &str = "1.92";
 
-/// What programs are built for that run on the foreign machine.
+/// The target of programs that run on the foreign machine.
 pub(crate) const AARCH64: &str = "aarch64-unknown-linux-gnu";
 
 /// Chromium and its kin.

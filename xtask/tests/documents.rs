@@ -64,7 +64,7 @@ fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect()
 }
 
-/// What the links of a document lead to.
+/// The targets of a document's links.
 fn links(text: &str) -> Vec<String> {
     let mut links = Vec::new();
     for line in prose(text) {
@@ -303,7 +303,7 @@ fn the_guide_quotes_the_events() {
     }
 }
 
-/// What `attribute="…"` has on a page of the book.
+/// The values of `attribute="…"` on a page of the book.
 fn attributes<'a>(page: &'a str, attribute: &str) -> Vec<&'a str> {
     let begin = format!(" {attribute}=\"");
     let values = page.match_indices(&begin);

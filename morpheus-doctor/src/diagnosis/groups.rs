@@ -7,7 +7,7 @@ use crate::model::{Doing, Finding, Stack, Wait};
 use crate::report::remedy::remedy;
 use crate::source::Progress;
 
-/// What polls have in common that are one finding.
+/// The properties that the polls of one finding share.
 pub(super) type Key = (Doing, Option<(String, Option<String>, Option<u32>)>);
 
 #[derive(Default)]

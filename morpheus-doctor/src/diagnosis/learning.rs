@@ -1,5 +1,5 @@
-//! What is learned of the executor from its stacks, and told to the source: which threads are workers, how their parks are known,
-//! and where they count their polls.
+//! Knowledge of the executor, gained from its stacks and passed to the source: which threads are workers, how their parks are known, and
+//! where they count their polls.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ pub(super) struct Taken<'copy> {
     pub(super) call: Option<SystemCall>,
 }
 
-/// What is known of a process's executors.
+/// The knowledge of a process's executors.
 pub(super) struct Learning {
     pid: u32,
     finder: Finder,

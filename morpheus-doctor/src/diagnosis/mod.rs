@@ -41,7 +41,7 @@ pub struct Diagnosis {
     polls: Polls,
     labels: Labels,
     began_ns: u64,
-    /// What the host had taken before.
+    /// The CPU time that the host had taken before.
     stolen_before_ns: Option<u64>,
     longer_than_ns: u64,
     has_exec: bool,
@@ -204,7 +204,7 @@ impl Diagnosis {
         self.polls.finish(&asleep);
     }
 
-    /// What was found until now.
+    /// The report of the run until now.
     #[must_use]
     pub fn report(&self, source: &dyn Source, ended: &str) -> Report {
         let (findings, polls, samples) = self.polls.sum();
@@ -231,7 +231,7 @@ impl Diagnosis {
         }
     }
 
-    /// What the host has taken since the run began.
+    /// The CPU time that the host has taken since the run began.
     fn stolen_ns(&self) -> u64 {
         let both = self.stolen_before_ns.zip(steal::stolen_ns());
         both.map_or(0, |(before, now)| now.saturating_sub(before))

@@ -36,7 +36,7 @@ impl OpenPoll {
     }
 }
 
-/// What a source says of a stack, beside the stack.
+/// The details that a source reports with a stack.
 #[derive(Clone, Copy)]
 pub(super) struct Copied<'event> {
     pub(super) progress: Progress,
@@ -53,8 +53,8 @@ pub(super) struct Seen {
     reason: Reason,
     now_ns: u64,
     pub(super) stack: Stack,
-    /// What the frames between the loop and the culprit have in memory: while the culprit runs it does not change, and another poll has
-    /// another task's addresses there.
+    /// A hash of the frames between the loop and the culprit: while the culprit runs it does not change, and another poll has another
+    /// task's addresses there.
     ///
     /// None where the culprit is inlined into the loop: nothing tells two polls apart.
     identity: Option<u64>,
@@ -329,7 +329,7 @@ impl Polls {
         holders
     }
 
-    /// What was left out, a sentence each.
+    /// The counts of polls that were left out, a sentence each.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.inexact > 0 {
@@ -381,7 +381,7 @@ fn identity_of(understood: &Understood, culprit: Option<usize>, copy: &StackCopy
     }
     let mut hasher = DefaultHasher::new();
     from.hash(&mut hasher);
-    // What the process has on its stack may lead anywhere.
+    // Addresses from the process's stack may be anything: only the copy is read.
     let copied = copy.registers.sp.saturating_add(copy.bytes.len() as u64);
     for place in (from.max(copy.registers.sp)..to.min(copied)).step_by(8) {
         copy.word(place).hash(&mut hasher);

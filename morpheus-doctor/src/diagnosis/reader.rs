@@ -13,7 +13,7 @@ use crate::unwind::{Position, StackCopy, Walker};
 
 /// Stacks whose meaning is remembered, by their return addresses.
 const MOST_UNDERSTOOD: usize = 20_000;
-/// What is loaded is looked at again when code is met that was not there, at most this often.
+/// The shortest time between two reads of the loaded modules. Code outside of the known ones causes a read.
 const LOADED_AGAIN: Duration = Duration::from_secs(1);
 
 /// A stack and what it says.

@@ -1,4 +1,4 @@
-//! What looks at a worker say of its polls.
+//! Decides from looks at a worker how long its polls are, and when a stack is due.
 //!
 //! The rules are those of the BPF programs, of what is seen now and then in place of each switch. A poll is long if it was seen for that
 //! long. It has begun before it was seen first, and it has ended after it was seen last: its length is told to the middle between the
@@ -24,7 +24,7 @@ pub enum Tick {
     HandedOver(u32),
 }
 
-/// What the thread does.
+/// The state of the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It runs, or is ready to.
@@ -40,7 +40,7 @@ pub enum State {
 pub struct Look {
     /// When.
     pub now_ns: u64,
-    /// What it does.
+    /// Its state.
     pub state: State,
     /// The number of its poll.
     pub tick: Tick,
@@ -54,7 +54,7 @@ pub struct Look {
     pub unserved_ns: u64,
 }
 
-/// What the worker is to its runtime.
+/// The role of the worker in its runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// It parks, or is not in its loop.
@@ -68,7 +68,7 @@ pub enum Role {
     Stalled,
 }
 
-/// What is to be done after a look.
+/// The actions due after a look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// A poll that is over.
@@ -125,7 +125,7 @@ pub struct Worker {
     sleep_is_copied: bool,
     /// Its runtime, counted from 0.
     pub runtime: Option<usize>,
-    /// What it is to it.
+    /// Its role in the runtime.
     pub role: Role,
 }
 
@@ -147,7 +147,7 @@ impl Worker {
         }
     }
 
-    /// What was seen last.
+    /// The last look.
     #[must_use]
     pub fn last(&self) -> Option<&Look> {
         self.last.as_ref()
@@ -389,7 +389,7 @@ impl Worker {
     }
 }
 
-/// What of the time between a look that has seen a poll and one that has not is taken for the poll's.
+/// The poll's part of the time between a look that has seen it and one that has not.
 fn edge(from_ns: u64, to_ns: u64) -> u64 {
     (to_ns.saturating_sub(from_ns) / 2).min(MOST_EDGE_NS)
 }

@@ -1,4 +1,4 @@
-//! What `/proc` tells of one thread, from files that stay open: a look costs a read, and no search for a name.
+//! The data of `/proc` on one thread, from files that stay open: a look costs a read, and no search for a name.
 
 use std::fs::{self, File};
 use std::io;
@@ -29,7 +29,7 @@ impl Place {
     }
 }
 
-/// What the scheduler has counted for a thread.
+/// The scheduler's counts for a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// How long it was ready, and had no CPU.

@@ -125,7 +125,7 @@ impl Drop for Sampler {
 }
 
 fn look_until(looks: &Mutex<Looks>, stop: &AtomicBool) {
-    // What a turn costs, smoothed: a single expensive one is no reason to look less.
+    // The cost of a turn, smoothed: a single expensive one is no reason to look less.
     let (mut cost_ns, mut cpu_before) = (0, cpu_ns());
     let locked = || looks.lock().unwrap_or_else(PoisonError::into_inner);
     while !stop.load(Ordering::Relaxed) {
@@ -167,7 +167,7 @@ fn cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// What was seen.
+/// The watched process and the looks at its threads.
 #[derive(Debug)]
 struct Looks {
     target: Target,
@@ -374,7 +374,7 @@ impl Looks {
         match last {
             Some(last) if watched.worker.sleeps_on(counts.runs) => {
                 (look.state, look.tick, look.sleeps) = (last.state, last.tick, last.sleeps);
-                // What was not known may have been learned.
+                // A sleep that was unknown may have been learned since.
                 if last.state == State::Sleeps
                     && let Some(place) = watched.place
                 {
@@ -458,7 +458,7 @@ impl Looks {
         Ok(())
     }
 
-    /// What a worker does that sleeps there.
+    /// The state of a worker that sleeps there.
     fn sleeping(&mut self, watched: &mut Watched, place: Place) -> State {
         if watched.away_at.contains(&place.spot()) {
             return State::Rests(Sleep::Held);
@@ -569,7 +569,7 @@ impl Looks {
         });
     }
 
-    /// What the arguments of a system call name, while the thread is still in it.
+    /// The files and strings that the arguments of a system call name, while the thread is still in it.
     fn named(&self, call: SystemCall) -> Named {
         let mut named = Named {
             paths: [self.text(call.arguments[0]), self.text(call.arguments[1])],

@@ -84,7 +84,7 @@ impl Sampled {
     ///
     /// # Errors
     ///
-    /// What the kernel says that does not allow it.
+    /// The kernel's error if it does not allow that.
     pub fn open(tid: u32) -> io::Result<Sampled> {
         let attributes = Attributes {
             kind: TYPE_SOFTWARE,

@@ -55,7 +55,7 @@ fn with_sleeper(
     (looks, tid, send, thread)
 }
 
-/// What is told of a thread's stacks, in a few rounds.
+/// The stacks of a thread that are reported in a few rounds.
 fn rounds(looks: &mut Looks, tid: u32) -> Vec<(Reason, StackCopy)> {
     for _ in 0..4 {
         looks.round();

@@ -106,7 +106,7 @@ fn start(arguments: &Arguments) -> Result<Load, Failure> {
     Ok(Load(command.spawn()?))
 }
 
-/// What the connections have measured since it was asked for last.
+/// The latencies that the connections have measured since they were asked for last.
 struct Measured(Mutex<Histogram<u64>>);
 
 impl Measured {
@@ -226,7 +226,7 @@ fn main() -> ExitCode {
             }
         };
     }
-    // What counts is as long as was asked for.
+    // The warm-up comes on top of the measured time.
     if let Some(seconds) = &mut arguments.options.seconds {
         *seconds += arguments.warm_up;
     }

@@ -54,7 +54,7 @@ pub(crate) struct Case {
     was_slow: bool,
 }
 
-/// What is to be done about a stalled poll now.
+/// The judgement on a stalled poll at a sample, with the action due.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Judgement {
     /// It is stalled since this sample.
@@ -162,7 +162,7 @@ mod tests {
         }
     }
 
-    /// What is done about a poll that computes for 30 ms, a sample a millisecond.
+    /// The judgements on a poll that computes for 30 ms, a sample a millisecond.
     fn course(rules: &Rules, in_handoff: bool, label: Rating) -> Vec<Judgement> {
         let mut case = Case::default();
         let seen = (0..30).map(|ms| computing(ms * MS));

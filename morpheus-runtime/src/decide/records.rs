@@ -22,7 +22,7 @@ const SHARDS: usize = 16;
 /// The most records of one part.
 const MOST_IN_A_SHARD: usize = 1024;
 
-/// What a task did so far.
+/// The rating of a task so far, and its label.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     rating: TaskRating,

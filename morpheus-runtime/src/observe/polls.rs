@@ -36,7 +36,7 @@ pub(crate) struct Poll {
     state_interval_ns: u64,
 }
 
-/// What a sample finds in a slot.
+/// The content of a slot at a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// No watched poll.
@@ -47,7 +47,7 @@ pub(crate) enum Found {
     Same,
 }
 
-/// What a sample reads about a poll.
+/// The reading of a poll at a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
     /// CPU time of the poll, in nanoseconds.

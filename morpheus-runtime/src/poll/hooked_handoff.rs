@@ -132,7 +132,7 @@ fn give_core_away(core: usize, metrics: &RuntimeMetrics) -> bool {
     false
 }
 
-/// What tokio says of a core that this thread has.
+/// Tokio's data on a core that this thread has.
 struct CoreState<'a> {
     core: usize,
     metrics: &'a RuntimeMetrics,

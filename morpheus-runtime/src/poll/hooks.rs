@@ -50,7 +50,7 @@ struct Hooked {
     verdict: VerdictFlags,
 }
 
-/// What was done before a poll of a task whose label is not healthy. Undone when it is dropped.
+/// The preparation for a poll of a task whose label is not healthy. Undone when it is dropped.
 enum Prepared {
     HandedOff(
         #[expect(dead_code, reason = "dropped after the poll")] HandedOff,
@@ -223,7 +223,7 @@ fn learn(task: Id, label: &'static Label, verdict: VerdictFlags) {
 /// Forgets a task that has ended. Tokio calls it in the last poll of the task, or when it drops the task.
 pub(crate) fn ended(domain: &Domain, meta: &TaskMeta<'_>) {
     let task = meta.id();
-    // What its last poll is still to teach would make a new record.
+    // A verdict that is still due on its last poll would make a new record.
     let will_learn = CURRENT.with(|current| {
         current.ended.set(Some(task));
         let other = current.other.get();

@@ -120,7 +120,7 @@ impl Walker {
         if at.is_sp_known {
             return step;
         }
-        // What rests on the stack pointer differs with another one.
+        // A result that rests on the stack pointer differs with another one.
         let other = Position {
             sp: at.sp.saturating_add(RECORD),
             ..at
@@ -243,7 +243,7 @@ impl Walker {
         calls.into_iter()
     }
 
-    /// What may be records above an address, the lowest first, with the registers that each would give.
+    /// The possible records above an address, the lowest first, with the registers that each would give.
     fn records(&self, raw: &Raw, sp: u64) -> impl Iterator<Item = (u64, Position)> {
         let first = sp.checked_next_multiple_of(8).unwrap_or(u64::MAX);
         let end = sp.saturating_add(SEARCHED);
@@ -348,7 +348,7 @@ fn signed(number: u64, bits: u32) -> i64 {
     (number << (64 - bits)) as i64 >> (64 - bits)
 }
 
-/// What the instruction at `at` calls, if it is a call that says so.
+/// The target of the instruction at `at`, if it is a call that names one.
 fn target_of_call(code: u32, at: u64) -> Option<u64> {
     // bl there
     (code >> 26 == 0b10_0101)

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 
 use super::raw::{MOST, Raw, copy_own};
 
-/// What a thread is doing at this moment.
+/// The state of a thread at this moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Doing {
     /// It has the CPU, or waits for it.
@@ -39,7 +39,7 @@ impl Syscall {
         Some(String::from_utf8_lossy(&line[..read]).into_owned())
     }
 
-    /// What the thread does now; `None` once it is gone.
+    /// The present state of the thread; `None` once it is gone.
     pub(crate) fn doing(&self) -> Option<Doing> {
         parse(&self.read()?)
     }

@@ -87,7 +87,7 @@ pub(crate) fn key(addresses: &[Address]) -> Vec<u64> {
         .collect()
 }
 
-/// What the tests of each machine share.
+/// Helpers for the tests of each machine.
 #[cfg(test)]
 mod testing {
     use super::Raw;

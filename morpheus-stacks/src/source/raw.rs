@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 /// The most that is copied of a stack, in bytes. The line is found near its top; deeper frames are cut off.
 pub(crate) const MOST: usize = 32 * 1024;
 
-/// What a thread that was interrupted had in its registers.
+/// The registers of a thread that was interrupted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Registers {
     pub(super) ip: u64,

@@ -283,7 +283,7 @@ fn send(process: u32, tid: u32, signal: i32, value: u64) -> bool {
 }
 
 impl Ask {
-    /// What has come of it; `None` while the thread has not answered.
+    /// The thread's answer; `None` while there is none.
     pub(crate) fn answer(&self) -> Option<Result<Raw, NoStack>> {
         match self.buffer.hand_over.progress(self.request) {
             Progress::Asked | Progress::Writing => None,

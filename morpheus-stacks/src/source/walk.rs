@@ -1,8 +1,8 @@
 //! From a copied stack to return addresses, later and elsewhere.
 //!
-//! What tells a caller from its callee are the tables for exceptions, which every Rust program has, stripped
-//! or not; `framehop` reads them. Where they do not lead on, because registers are not known of a thread that was
-//! blocked, other ways do, which depend on the machine: `x86_64.rs`, `aarch64.rs`.
+//! The tables for exceptions, which every Rust program has, stripped or not, tell a caller from its callee; `framehop` reads them. Where
+//! they do not lead on, because registers are not known of a thread that was blocked, other ways do, which depend on the machine:
+//! `x86_64.rs`, `aarch64.rs`.
 
 use std::borrow::Cow;
 use std::ffi::c_void;
@@ -28,7 +28,7 @@ pub(crate) struct Address {
 
 type Bytes = Cow<'static, [u8]>;
 
-/// What is loaded, and its tables.
+/// The loaded modules, and their tables.
 pub(crate) struct Walker {
     pub(super) unwinder: Tables<Bytes>,
     code: Vec<Code>,
@@ -152,7 +152,7 @@ unsafe extern "C" fn add_module(
 impl Walker {
     /// # Safety
     ///
-    /// What `info` describes is loaded, and stays so during the call; if `stays`, for ever.
+    /// The module that `info` describes is loaded, and stays so during the call; if `stays`, for ever.
     unsafe fn add(&mut self, info: &libc::dl_phdr_info, stays: bool) {
         if info.dlpi_phdr.is_null() {
             return;

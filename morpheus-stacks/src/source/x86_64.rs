@@ -1,6 +1,6 @@
 //! Stacks of x86-64: how to get from a frame to its caller's.
 //!
-//! What tells a caller from its callee are the tables for exceptions. They need the frame pointer in functions that have
+//! The tables for exceptions tell a caller from its callee. They need the frame pointer in functions that have
 //! one, as std's do, and of a thread that was blocked it is not known. Two ways lead on, in this order:
 //!
 //! 1. A function with a frame pointer begins by saying how far the stack pointer is below it: pushes, and

@@ -30,7 +30,7 @@ const MAGIC: [u8; 8] = *b"MORPHIST";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 64;
 const SLOTS: usize = (Resolution::Seconds.slots() + Resolution::Minutes.slots()) as usize;
-/// What a file takes on the disk.
+/// The size of a file on the disk, in bytes.
 pub const FILE_BYTES: usize = HEADER_BYTES + SLOTS * RECORD_BYTES;
 
 /// Why there is no history.
@@ -65,7 +65,7 @@ pub enum Error {
     InUse(PathBuf),
 }
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
     /// By the second, the oldest first.
@@ -149,7 +149,7 @@ fn ring(bytes: &[u8], resolution: Resolution) -> (Vec<(u64, Record)>, usize) {
         }
     }
     records.sort_unstable_by_key(|(number, _)| *number);
-    // What is older than a whole ring is of before a part of it was lost.
+    // A record older than a whole ring is of before a part of the ring was lost.
     let newest = records.last().map_or(0, |(number, _)| *number);
     let oldest = newest.saturating_sub(u64::from(resolution.slots()) - 1);
     records.retain(|(number, _)| *number >= oldest);

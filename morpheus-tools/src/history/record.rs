@@ -24,7 +24,7 @@ const FIGURES_AT: usize = 28;
 const CHECKSUM_AT: usize = RECORD_BYTES - 4;
 const _: () = assert!(FIGURES_AT + 4 * FIGURES <= CHECKSUM_AT);
 
-/// What is recorded of an interval.
+/// A figure that is recorded of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Figure {
@@ -109,8 +109,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// What happened between two readings that are `interval` apart. `longest_wait_ns` is the longest of that time, which
-    /// the readings have of their last second alone.
+    /// The record of the time between two readings that are `interval` apart. `longest_wait_ns` is the longest of that time, which the
+    /// readings have of their last second alone.
     #[must_use]
     pub fn between(
         before: &Reading,

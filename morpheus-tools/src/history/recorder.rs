@@ -31,7 +31,7 @@ pub struct Recorder {
     last: Option<(Reading, Instant, u64)>,
 }
 
-/// What has been read since a record.
+/// The readings since a record.
 #[derive(Debug)]
 struct Span {
     from: Reading,

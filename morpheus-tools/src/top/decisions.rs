@@ -1,4 +1,4 @@
-//! What the scheduler decided, by how often: a cell for each counter that is not 0.
+//! The scheduler's decisions, by how often: a cell for each counter that is not 0.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;

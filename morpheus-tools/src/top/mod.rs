@@ -31,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Why there is no view.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is nobody to look at it.
+    /// Standard input or output is no terminal.
     #[error(
         "top needs a terminal for both input and output; scx_morpheus --monitor 1 prints a line each second instead"
     )]
@@ -143,7 +143,7 @@ fn ask_again_and_again(
                     result,
                     at: Instant::now(),
                 };
-                // Nobody looks any more.
+                // The view has ended.
                 if sender.send(answer).is_err() {
                     return;
                 }

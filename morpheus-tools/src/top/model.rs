@@ -1,4 +1,4 @@
-//! What the view shows: the last reading, what happened since the one before, and a little history.
+//! The state that the view shows: the last reading, the changes since the one before, and a little history.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -14,9 +14,9 @@ use crate::telemetry::{Rates, quantile};
 /// How many intervals are remembered: more than a line of a wide terminal shows.
 const REMEMBERED: usize = 240;
 
-/// What came of asking the daemon.
+/// The outcome of one request to the daemon.
 pub(super) struct Answer {
-    /// What is recorded on the disk, where it is.
+    /// The history recorded on the disk, where there is one.
     pub(super) history: Option<history::History>,
     pub(super) result: Result<Reading, String>,
     pub(super) at: Instant,
@@ -33,10 +33,10 @@ pub(super) enum Link {
     Gone(String),
 }
 
-/// What is on the screen.
+/// The page on the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Page {
-    /// What goes on now.
+    /// The present state of the daemon.
     Now,
     /// Curves over time.
     Curves(Resolution),
@@ -52,7 +52,7 @@ impl Page {
     }
 }
 
-/// What processes are sorted by.
+/// The sort order of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
     Stalled,
@@ -91,15 +91,15 @@ pub(super) struct Model {
     pub(super) socket: String,
     pub(super) interval: Duration,
     pub(super) link: Link,
-    /// What is shown; `None` until the first answer.
+    /// The reading that is shown; `None` until the first answer.
     pub(super) reading: Option<Reading>,
     pub(super) rates: Rates,
     pub(super) dispatches: History,
     /// In microseconds, by tier.
     pub(super) p99: [History; TIERS.len()],
-    /// What was recorded on the disk.
+    /// The history recorded on the disk.
     pub(super) recorded: Option<history::History>,
-    /// What was seen since the start, an interval each.
+    /// The records since the start, an interval each.
     pub(super) seen: VecDeque<Record>,
     pub(super) page: Page,
     pub(super) sort: Sort,
@@ -107,9 +107,9 @@ pub(super) struct Model {
     pub(super) help: bool,
     /// How many processes can be shown at once; the view says so.
     pub(super) room: Cell<usize>,
-    /// So many of the processes are above those that are shown, as far as there are so many.
+    /// The wanted number of processes above those that are shown; fewer where there are fewer.
     above: usize,
-    /// What the next answer is compared with; goes on while the view is paused.
+    /// The reading that the next answer is compared with; goes on while the view is paused.
     last: Option<(Reading, Instant)>,
 }
 
@@ -143,7 +143,7 @@ impl Model {
             Ok(reading) => reading,
             Err(error) => {
                 self.link = Link::Gone(error);
-                // Whoever answers next may be another one, and how long it was away is no interval.
+                // The next daemon that answers may be another one, and the time without an answer is no interval.
                 self.last = None;
                 return;
             }

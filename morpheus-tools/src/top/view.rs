@@ -53,7 +53,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     } else {
         0
     };
-    // What is left when everybody has the least; first for the tiers, then for the knobs, then for the decisions.
+    // The rows left after each part has its least; first for the tiers, then for the knobs, then for the decisions.
     let mut rest = area
         .height
         .saturating_sub(1 + notice_rows + MIDDLE_ROWS + PROCESSES_ROWS + 1);
@@ -268,7 +268,7 @@ fn draw_knobs(frame: &mut Frame<'_>, area: Rect, reading: &Reading) {
         .map(|(name, value)| (name.as_str(), value.clone()));
     let mut spans = Vec::new();
     for (name, value) in numbers.chain(words) {
-        // What belongs together stays in one line.
+        // A name and its value stay in one line.
         let name = printable(&name.replace('_', "\u{a0}"));
         spans.push(Span::styled(format!("{name}\u{a0}"), DIM));
         spans.push(Span::raw(printable(&value).replace(' ', "\u{a0}")));

@@ -122,7 +122,7 @@ pub(crate) fn expected(test: &str, mode: Mode) -> Option<&'static Difference> {
         .find(|difference| difference.test == test && difference.modes.contains(&mode))
 }
 
-/// What a test counts as.
+/// The verdict on a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Passed,
@@ -142,8 +142,8 @@ pub(crate) const NO_DIFFERENCE: &str = "no longer differs: remove it from the ta
 pub(crate) const IGNORED_DIFFERENCE: &str =
     "is ignored now: remove it from the table of differences";
 
-/// Judges a test. What is not as expected runs `again`, alone: other tests may have taken its time. What then fails has
-/// to pass `on_tokio` to be a difference.
+/// Judges a test. One that does not end as expected runs `again`, alone: other tests may have taken its time. If it then fails, it has to
+/// pass `on_tokio` to be a difference.
 ///
 /// # Errors
 ///

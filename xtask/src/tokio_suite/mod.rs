@@ -48,7 +48,7 @@ const LEAST: usize = 1300;
 /// Tells the crate that stands in for tokio which [`Mode`] to take.
 const MODE: &str = "TOKIO_SUITE_MODE";
 
-/// What tests run on.
+/// The runtime that tests run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Mode {
     /// Morpheus, with tasks as the test spawns them.
@@ -109,7 +109,7 @@ pub(crate) fn run(
     Ok(step.outcome)
 }
 
-/// What a person would type.
+/// The command line that does the same by hand.
 pub(crate) fn shell_line() -> String {
     format!(
         "{MODE}=<unwatched, watched> CARGO_TARGET_DIR=target \
@@ -383,7 +383,7 @@ impl Step<'_> {
         command
     }
 
-    /// What a command prints to its standard output; `None` and a failure in the outcome where it fails.
+    /// The standard output of a command; `None` and a failure in the outcome where it fails.
     fn output_of(&mut self, command: &mut Command) -> io::Result<Option<String>> {
         let (mut stdout, mut stderr) = (Vec::new(), Output::default());
         let (said, on_line) = (&mut self.outcome.output, &mut *self.on_line);
@@ -472,7 +472,7 @@ impl Job {
         }
     }
 
-    /// What is said of it; a test that did not end is named.
+    /// The line that sums it up; a test that did not end is named.
     fn line(&self, ran: &Ran) -> String {
         let of = |ended| {
             ran.endings

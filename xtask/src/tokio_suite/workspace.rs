@@ -22,7 +22,7 @@ pub(crate) const PUBLISHED: &str = "published";
 /// The features that the tests are built with.
 const FEATURES: [&str; 2] = ["full", "test-util"];
 
-/// What cargo knows of a version of tokio.
+/// Cargo's data on a version of tokio.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tokio {
     /// The directory of the published crate.
@@ -36,7 +36,7 @@ pub(crate) struct Tokio {
 /// A dependency of tokio, or of its tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Dependency {
-    /// What the sources call it, with dashes.
+    /// Its name in the sources, with dashes.
     name: String,
     package: String,
     requirement: String,
@@ -242,7 +242,7 @@ fn manifest(tokio: &Tokio, used: &HashSet<String>) -> String {
          [lib]\npath = \"suite.rs\"\n\n[lints.rust]\nwarnings = \"allow\"\n\n[features]\n",
         tokio.edition
     );
-    // What stands for a dependency is no feature of the tests.
+    // A feature that stands for a dependency is none of the tests'.
     let is_feature = |name: &str| {
         let turns_on = tokio.features.get(name);
         name != "default"

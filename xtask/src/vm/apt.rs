@@ -71,7 +71,7 @@ impl Apt {
                 arch.debian()
             ),
         )?;
-        // What is installed here counts as little as the machine's own sources.
+        // The packages installed here count as little as the machine's own sources.
         fs::write(directory.join("status"), "")?;
         fs::write(directory.join("apt.conf"), configuration(directory, arch))?;
         Ok(Apt {

@@ -32,7 +32,7 @@ impl Arch {
         }
     }
 
-    /// What a guest needs on this machine.
+    /// The tools that a guest needs on this machine.
     pub(super) fn tools(self) -> &'static [Tool] {
         match self {
             Arch::X86_64 => &[Tool::Qemu, Tool::Busybox],

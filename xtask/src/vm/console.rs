@@ -3,7 +3,7 @@
 /// Begins every line of `/init` that is meant for this program. No command prints it by accident.
 pub(super) const MARK: &str = "@xtask-vm-c0b7d1e94a52@";
 
-/// What a line of the kernel's means.
+/// The meaning of a line of the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A warning with a trace, an oops, a panic, a stall; a scheduler that was thrown out.
@@ -11,7 +11,7 @@ pub(super) enum Kind {
     /// The emulator's own fault, where its virtual CPUs run in threads of their own: it ran a patched instruction's old
     /// translation. A complaint too; another boot may do without.
     StaleTranslation,
-    /// What sched_ext tells in passing: a scheduler was enabled, or disabled because its program asked for that.
+    /// A notice of sched_ext: a scheduler was enabled, or disabled because its program asked for that.
     SchedExt,
     /// The next scheduler that stalls is meant to, says a test, or that this is over.
     Foretold(bool),
@@ -43,7 +43,7 @@ const ORDERLY: &[&str] = &[
     "(disabled by sysrq-S)",
 ];
 
-/// What a test writes to `/dev/kmsg`, as an error, before it makes a scheduler stall, or fail.
+/// The line that a test writes to `/dev/kmsg`, as an error, before it makes a scheduler stall, or fail.
 const FORETOLD: &str = "vm: a stall is meant";
 const OVER: &str = "vm: no stall is meant";
 
@@ -111,7 +111,7 @@ pub(super) fn printable(line: &str) -> String {
         .collect()
 }
 
-/// What `/init` says.
+/// A message of `/init`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     /// The command runs now, under this choice of preemption modes.
@@ -137,7 +137,7 @@ impl Word {
 /// Separates the command's output from the words of `/init`.
 #[derive(Debug, Default)]
 pub(super) struct Separator {
-    /// What came and cannot be judged yet: it may be the start of a word.
+    /// Bytes that came and cannot be judged yet: they may be the start of a word.
     held: Vec<u8>,
 }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::tools::Tool;
 
-/// What all CPUs share.
+/// The part of the table that all CPUs share.
 const SHARED: &str = include_str!("frequencies.dsl");
 
 /// Writes the table for `cpus` CPUs into `directory`.

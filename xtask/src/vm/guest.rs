@@ -34,12 +34,12 @@ pub(super) struct Machine {
     pub(super) accel: Accel,
     /// Time follows the instructions executed: 2 to this power ns each.
     pub(super) icount: Option<u8>,
-    /// What is random there follows from it, where time follows the instructions.
+    /// Seeds all randomness there, where time follows the instructions.
     pub(super) seed: u32,
     pub(super) preempt: Option<Preempt>,
 }
 
-/// What the machine is given.
+/// The files that the machine is given.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Files<'a> {
     pub(super) kernel: &'a Kernel,
@@ -157,7 +157,7 @@ fn hurry(pid: u32) -> io::Result<()> {
     let parameter = libc::sched_param {
         sched_priority: PRIORITY,
     };
-    // What it forks starts as usual: its virtual CPUs would otherwise starve this machine.
+    // Threads and processes that it starts have the usual policy: its virtual CPUs would otherwise starve this machine.
     let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
     // SAFETY: the pointer is to a local that outlives the call; the process has not been waited for, so its number is its
     // own.
@@ -167,7 +167,7 @@ fn hurry(pid: u32) -> io::Result<()> {
     }
 }
 
-/// What the CPUs are. Its name says whose time it is: who measures in a guest shows it.
+/// The model of the CPUs. Its name says whose time it is: a benchmark in a guest shows it.
 fn cpu(machine: &Machine, files: &Files<'_>) -> String {
     let mut cpu = "max".to_string();
     // The driver of frequencies binds to no CPU of the emulator's own vendor, and for those a cache is a node's.
@@ -282,7 +282,7 @@ struct Watch {
     outcome: Outcome,
 }
 
-/// What the kernel (or QEMU) has printed.
+/// The output of the kernel (or QEMU).
 #[derive(Default)]
 struct Printed {
     /// Every line is shown: as asked, or since the first complaint.
@@ -359,7 +359,7 @@ impl Printed {
         if matches!(kind, Kind::Complaint | Kind::StaleTranslation) && self.complaint.is_none() {
             self.stale_translation = kind == Kind::StaleTranslation;
             self.complaint = Some(line.clone());
-            // What comes next belongs to it: registers, the trace.
+            // The lines that follow belong to it: registers, the trace.
             self.all = true;
         }
         if self.complaint.is_some() && console::is_impossible(&line) {
@@ -375,7 +375,7 @@ impl Printed {
     }
 }
 
-/// What QEMU itself has to say, but that it was ended: that is known here.
+/// Whether a line is QEMU's own, and not that it was ended: that is known here.
 fn is_news_of_qemu(line: &str) -> bool {
     [Tool::Qemu, Tool::QemuAarch64]
         .iter()

@@ -15,7 +15,7 @@ use super::cpio::Archive;
 use super::kernel::Kernel;
 use super::userland::Userland;
 
-/// What goes into the guest.
+/// The contents of the guest's file system.
 #[derive(Debug)]
 pub(super) struct Contents<'a> {
     pub(super) arch: Arch,
@@ -126,7 +126,7 @@ impl<W: Write> Guest<'_, W> {
 
     /// Puts a file of this machine, or a directory with all in it, into the guest.
     fn add(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        // What is named may be a link, what lies in a directory stays one.
+        // A named path may be a link and is followed; a link inside a directory stays one.
         let kind = fs::metadata(from).map_err(|error| about(from, error))?;
         if kind.is_dir() {
             self.archive.directory(to)?;

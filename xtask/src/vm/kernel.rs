@@ -16,7 +16,7 @@ use crate::requirement::Version;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kernel {
     pub(super) image: PathBuf,
-    /// What the kernel calls itself.
+    /// The kernel's own name of its release.
     pub(super) release: String,
     /// How it was configured; libraries that load a scheduler read it.
     pub(super) config: Option<PathBuf>,

@@ -49,7 +49,7 @@ const REPEATS: u32 = 3;
 /// Said when it is; what was printed before counts no more.
 pub(crate) const AGAIN: &str = "boot again,";
 
-/// What was printed since the guest was booted for the last time.
+/// The output since the guest was booted for the last time.
 pub(crate) fn last_boot(output: &str) -> &str {
     output.rsplit_once(AGAIN).map_or(output, |(_, last)| last)
 }
@@ -75,7 +75,7 @@ Examples:
   cargo xtask vm --cpufreq -- cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
   cargo xtask vm --accel multi --preempt lazy -- starvation      to measure";
 
-/// What to run, and in which machine.
+/// The command to run, and its machine.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct VmArgs {
     /// A series that Debian has with sched_ext (6.16, 6.18, 7.2), or the file of a kernel (bzImage)
@@ -409,7 +409,7 @@ fn remove_orphans(cache: &Path) {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        // What stays costs room only.
+        // A directory that stays costs room only.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }

@@ -15,7 +15,7 @@ use crate::tools::{Tool, in_path};
 const PACKAGES: [&str; 3] = ["busybox-static", "libc6", "libgcc-s1"];
 const SUITE: &str = "trixie";
 
-/// What a guest has.
+/// The programs and libraries of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Userland {
     pub(super) busybox: PathBuf,

@@ -32,7 +32,7 @@ mod ours {
     use real_tokio::runtime::{EnterGuard, Handle, LocalOptions, LocalRuntime, RuntimeMetrics};
     use real_tokio::task::JoinHandle;
 
-    /// What a process runs on.
+    /// The runtime of a process.
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum Mode {
         /// Morpheus's runtime; spawned tasks are as the test wrote them.
