@@ -36,12 +36,12 @@ pub struct Accounts {
     subuid: PathBuf,
     passwd: PathBuf,
     table: Table,
-    /// What the files looked like when `table` was made of them.
+    /// The stamps of the files when `table` was made of them.
     stamp: [Stamp; 2],
     check_again: Instant,
 }
 
-/// What changes when a file does: inode, length, time of the last change. `None` where there is no file.
+/// The attributes of a file that change with it: inode, length, time of the last change. `None` where there is no file.
 type Stamp = Option<(u64, u64, i64, i64)>;
 
 impl Accounts {
@@ -90,7 +90,7 @@ fn stamp(path: &Path) -> Stamp {
     ))
 }
 
-/// What the files say.
+/// The contents of both files.
 #[derive(Debug, Default)]
 struct Table {
     /// The uids that `/etc/passwd` names.

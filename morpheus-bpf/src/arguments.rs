@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pub(crate) observe: bool,
 
-    /// What the scheduler does with stalled workers
+    /// How the scheduler treats stalled workers
     #[arg(long, value_enum, default_value_t = Mode::Enforce, conflicts_with = "observe")]
     pub(crate) mode: Mode,
 
@@ -115,7 +115,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", conflicts_with = "observe", value_parser = task_name)]
     boost: Vec<String>,
 
-    /// Let the formulas count with so many CPUs, in place of those that are online
+    /// Let the formulas count with N CPUs, in place of those that are online
     #[arg(long, value_name = "N", conflicts_with = "observe", value_parser = clap::value_parser!(u32).range(1..=8192))]
     nr_cpus: Option<u32>,
 
@@ -154,7 +154,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_second)]
     requests_per_second: u32,
 
-    /// Schedule, and print a line every so many seconds: what happened since the one before, per second
+    /// Schedule, and print a line every SECONDS seconds: what happened since the one before, per second
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     stats: Option<u32>,
 
@@ -172,7 +172,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
 
-    /// Print what the daemon that runs does, every so many seconds, and schedule nothing
+    /// Print what the daemon that runs does, every SECONDS seconds, and schedule nothing
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["stats", "observe", "prometheus", "history"])]
     pub(crate) monitor: Option<u32>,
 
@@ -214,7 +214,7 @@ pub(crate) enum Command {
     Operator(Operator),
 }
 
-/// What is done with stalled workers.
+/// The treatment of stalled workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
     /// See, tell, demote and throttle
@@ -268,7 +268,7 @@ impl Arguments {
         }
     }
 
-    /// What --without names, and what is off by default and not named by --with.
+    /// The mechanisms that --without names, and those that are off by default and not named by --with.
     fn switched_off(&self) -> Vec<Mechanism> {
         let unasked = scheduler::OFF_BY_DEFAULT
             .into_iter()

@@ -60,12 +60,12 @@ const BACKLOG: i32 = 1024;
 /// How many areas of closed connections the kernel is asked for in one turn.
 const ASKED_IN_A_TURN: usize = 256;
 
-/// What the daemon takes on.
+/// The limits, reports and verbosity of a daemon.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How much one process may take.
     pub limits: Limits,
-    /// What to say of it unasked, and how often.
+    /// The reports to make unasked, and how often.
     pub reports: Plan,
     /// Whether to say who comes and goes.
     pub verbose: bool,
@@ -74,7 +74,7 @@ pub struct Options {
 /// Why there is no socket.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Somebody answers there.
+    /// Another daemon answers there.
     #[error("another daemon listens at {}: stop it, or name another socket with --socket", .0.display())]
     InUse(PathBuf),
     /// Something else is there.
@@ -102,7 +102,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// When another daemon listens there, or the system refuses. A socket that nobody listens at is replaced.
+    /// When another daemon listens there, or the system refuses. A socket without a listener is replaced.
     pub fn bind(path: &Path) -> Result<Listener, Error> {
         let failed = |source: io::Error| Error::Listen {
             path: path.to_owned(),
@@ -142,7 +142,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // It may have been removed by somebody else, which is what is wanted.
+        // Another process may have removed it, which is as good.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -169,7 +169,7 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), Error> {
     }
 }
 
-/// What a broker itself has to say of its numbers.
+/// The counts of the broker itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Processes that have a lease.
@@ -230,7 +230,7 @@ pub enum End {
     Kernel,
 }
 
-/// What there is to do.
+/// The descriptors that are ready.
 struct Ready {
     stop: bool,
     listener: bool,
@@ -241,8 +241,8 @@ struct Ready {
 }
 
 impl<K: KernelSide> Broker<K> {
-    /// A daemon that has no connections yet, within `quota`. What `describe` says, and who is connected, is handed out at
-    /// `numbers`, and said unasked where the options say so.
+    /// A daemon that has no connections yet, within `quota`. The result of `describe` and the list of connections are
+    /// handed out at `numbers`, and reported unasked where the options say so.
     #[must_use]
     pub fn new(
         listener: Listener,
@@ -275,11 +275,11 @@ impl<K: KernelSide> Broker<K> {
         }
     }
 
-    /// Serves until a signal comes, or somebody has ended the kernel side.
+    /// Serves until a signal comes, or the kernel side has ended.
     ///
     /// # Errors
     ///
-    /// When it cannot wait for its descriptors. What goes wrong with one connection ends that one.
+    /// When it cannot wait for its descriptors. An error of one connection ends that one.
     pub fn run(&mut self, stop: &StopSignals) -> io::Result<End> {
         loop {
             if self.kernel.has_ended() {
@@ -416,7 +416,7 @@ impl<K: KernelSide> Broker<K> {
         })
     }
 
-    /// How long nothing has to be done unless somebody asks; `None` is for ever.
+    /// How long nothing has to be done unless a client asks; `None` is for ever.
     fn until_next_chore(&self, now: Instant) -> Option<Duration> {
         let heartbeat = self.leases().next().map(|_| self.next_heartbeat);
         let hello = self
@@ -569,8 +569,8 @@ impl<K: KernelSide> Broker<K> {
         }
     }
 
-    /// Says who a new peer is and whose account it is charged to, if it may connect. What the kernel is asked for before the
-    /// account is known is little.
+    /// Says who a new peer is and whose account it is charged to, if it may connect. Little is asked of the kernel before
+    /// the account is known.
     fn admit(&mut self, socket: &OwnedFd, now: Instant) -> Result<(Peer, Account), Refusal> {
         // A peer that has ended, or cannot be seen from here, has no threads to bind either.
         let uid = peer::uid(socket).map_err(|_| Refusal::Thread)?;
@@ -622,7 +622,7 @@ impl<K: KernelSide> Broker<K> {
             &mut self.kernel,
         );
         if connection.session.lease() != lease_before {
-            // After four billion leases numbers come again; 0 is nobody's.
+            // After four billion leases numbers come again; 0 is no lease's.
             self.next_lease = self.next_lease.checked_add(1).unwrap_or(1);
         }
         let sent = match answer {

@@ -59,7 +59,7 @@ impl Bucket {
             self.tokens = self.capacity;
             self.counted = now;
         } else {
-            // Less than the room, so it fits. What is left of an interval goes on counting.
+            // Less than the room, so it fits. The rest of an interval goes on counting.
             let came = came as u32;
             self.tokens += came;
             self.counted += self.interval.saturating_mul(came);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The commands for whoever runs the daemon, beside the daemon itself.
+//! The commands for the operator of the daemon, beside the daemon itself.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -62,7 +62,7 @@ pub(crate) enum Operator {
     /// Run the benchmark `scale`, which compares schedulers, with the arguments that follow
     #[command(disable_help_flag = true)]
     Bench {
-        /// What `scale` is told; --help says what it can be
+        /// The arguments of `scale`; --help lists them
         #[arg(
             value_name = "ARGUMENT",
             trailing_var_arg = true,
@@ -157,7 +157,7 @@ pub(crate) fn run(command: &Operator, socket: &Path) -> Result<ExitCode, Box<dyn
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes all of it. Whoever has stopped reading has seen enough: `| head`.
+/// Writes all of it. A reader that has closed the pipe has seen enough: `| head`.
 fn print(text: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Who is connected, and how its workers fare: a read-only summary of sessions and of the areas that they share.
+//! The connected processes and the state of their workers: a read-only summary of sessions and of the areas that they share.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,8 +18,8 @@ use crate::session::{KernelSide, LeaseNumber, Session};
 
 /// How many processes are told of; those with the most workers. A packet is read whole, and has to have an end.
 const MOST_LISTED: usize = 256;
-/// How long areas are looked at for one answer; of processes that are left then it is not told how they fare. Everybody
-/// waits for it, and large areas take their time.
+/// How long areas are looked at for one answer; of processes that are left then it is not told how they fare. All
+/// clients wait for it, and large areas take their time.
 const LOOKS_FOR: Duration = Duration::from_millis(10);
 /// Entries of both areas.
 const ENTRY_BYTES: usize = 64;
@@ -168,12 +168,13 @@ impl Area {
     fn slot<T: SlotWords>(&self, index: u32) -> Option<&T> {
         let entry = index as usize + 1;
         // SAFETY: the entry is within the mapping, which lives as long as `self`, never shrinks, and is aligned to a page;
-        // `T` has an entry's size and consists of atomics, for which all bytes are good, whoever writes them meanwhile.
+        // `T` has an entry's size and consists of atomics, for which all bytes are good, even if a process writes them
+        // meanwhile.
         (entry < self.entries).then(|| unsafe { &*self.memory.as_ptr().cast::<T>().add(entry) })
     }
 }
 
-/// What an area's entries behind the header can be seen as.
+/// The types of an area's entries behind the header.
 trait SlotWords {}
 impl SlotWords for RuntimeSlot {}
 impl SlotWords for KernelSlot {}

@@ -52,7 +52,7 @@ const TICK_NS: u64 = 4_000_000;
 /// How long a thread is left alone that is no worker.
 const QUIET_NS: u64 = 1_000_000_000;
 
-/// What to look at.
+/// The process to look at, and the options of the look.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The process, by its number in the initial PID namespace.

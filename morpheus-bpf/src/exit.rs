@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Why the kernel ended the scheduler.
 
-/// What the kernel said when it took the scheduler out.
+/// The kernel's report of the end of the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exit {
     /// An `enum scx_exit_kind`.
     pub kind: i32,
-    /// What it asks for; see [`Exit::wants_restart`].
+    /// The exit code; see [`Exit::wants_restart`].
     pub code: i64,
     /// In a few words.
     pub reason: String,

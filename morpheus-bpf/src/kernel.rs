@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the observer and the scheduler have in common: the areas of leases, and the programs that the daemon calls.
+//! The common part of the observer and the scheduler: the areas of leases, and the programs that the daemon calls.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::pressure::Pressure;
 use crate::quota::MapId;
 use crate::session::{Areas, Binding, ENTRY_BYTES, KernelSide, LeaseNumber, RING_BYTES, Terms};
 
-/// What the programs count, by name; made of the header that says so to them.
+/// The names of the programs' counters: the header that the programs include.
 const COUNTERS: &str = include_str!("bpf/kernel/counters.bpf.h");
 /// How soon it is found that the kernel has thrown the scheduler out.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -36,7 +36,7 @@ pub enum Error {
     Refused {
         /// To do what.
         what: &'static str,
-        /// What libbpf says of it.
+        /// The error of libbpf.
         source: libbpf_rs::Error,
     },
     /// Something is missing, and it is known what.
@@ -52,7 +52,7 @@ pub enum Error {
     Timer {
         /// Which CPU's.
         cpu: u32,
-        /// What the program returned.
+        /// The error that the program returned.
         source: io::Error,
     },
 }
@@ -119,7 +119,7 @@ impl<P> std::fmt::Debug for Kernel<P> {
     }
 }
 
-/// What the programs have counted, by name.
+/// The values of the programs' counters, by name.
 pub type Counters = BTreeMap<&'static str, u64>;
 
 impl<P: Programs> Kernel<P> {
@@ -241,7 +241,7 @@ impl<P: Programs> KernelSide for Kernel<P> {
             0,
             0,
         ];
-        // What is left bound by a failure finds no areas once the lease has ended.
+        // A thread that a failure leaves bound finds no areas once the lease has ended.
         let _ = call(self.programs.unbind(), arguments);
     }
 
@@ -373,7 +373,7 @@ fn open_map(map: MapId) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: the kernel made this descriptor for the call, so nobody else has it.
+    // SAFETY: the kernel made this descriptor for the call, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -12,8 +12,8 @@ use std::path::Path;
 pub const DEVICE: &str = "/dev/kmsg";
 /// The most that the kernel makes of a record (`PRINTK_MESSAGE_MAX`).
 const RECORD_BYTES: usize = 8192;
-/// What a line has to hold, whatever the case, to be about this. The watchdogs' words are there because a scheduler that
-/// starves somebody is first seen in them.
+/// A line about scheduling holds one of these words, in upper or lower case. The watchdogs' words are there because a
+/// scheduler that starves a task is first seen in them.
 const WORDS: [&str; 8] = [
     "sched_ext",
     "scx",
@@ -45,7 +45,7 @@ pub struct Record {
     pub level: u8,
     /// Since the machine was booted, in microseconds.
     pub at_us: u64,
-    /// What it says, in one line.
+    /// Its text, in one line.
     pub text: String,
 }
 
@@ -105,7 +105,7 @@ impl Filter {
     }
 }
 
-/// What comes next in the log.
+/// The next item of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A record.
@@ -153,7 +153,7 @@ impl Follower {
         Ok(follower)
     }
 
-    /// The next record, without waiting for one. What is no record is left out.
+    /// The next record, without waiting for one. Text that is no record is left out.
     ///
     /// # Errors
     ///

@@ -3,8 +3,9 @@
 //!
 //! The kernel ends every change of such a map with a wait: until no program can be left that has seen it as it was
 //! (`synchronize_rcu`, 8 to 16 ms each time on the machine where this was found, three times for a lease). The daemon
-//! needs none of that: nobody knows a new lease's number before it is told, and who still sees an old lease finds nobody
-//! who reads it. So a thread makes the change and waits, and the daemon goes on as soon as the change can be seen.
+//! needs none of that: no program uses a new lease's number before it is told, and one that still sees an old lease
+//! finds it without a reader. So a thread makes the change and waits, and the daemon goes on as soon as the change can
+//! be seen.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -79,7 +80,7 @@ impl Leases {
         // The thread may be at it when the daemon has closed them.
         let (own_map, element) = (map.try_clone_to_owned()?, element.try_clone()?);
         self.run(move || {
-            // Nobody listens any more once the change has been seen.
+            // There is no receiver any more once the change has been seen.
             let _ = sender.send(insert(own_map.as_fd(), lease, element.as_fd()));
         });
         Ok(Insertion { map, lease, result })
@@ -93,7 +94,7 @@ impl Leases {
             return change();
         }
         let under_way = Arc::clone(&self.under_way);
-        // Taken by whoever gets to run it: a thread that could not be started has dropped its half.
+        // Taken by the thread that gets to run it: one that could not be started has dropped its half.
         let change = Arc::new(std::sync::Mutex::new(Some(change)));
         let taken = Arc::clone(&change);
         let run = move || {
@@ -148,7 +149,7 @@ fn insert(map: BorrowedFd<'_>, lease: LeaseNumber, element: BorrowedFd<'_>) -> i
     }
 }
 
-/// What is not there need not be removed, and nothing else can go wrong.
+/// Removes a lease's element. A missing one needs no removal, and nothing else can go wrong.
 fn delete(map: BorrowedFd<'_>, lease: LeaseNumber) {
     // SAFETY: the map's keys are numbers of four bytes, as is the local.
     unsafe { libbpf_sys::bpf_map_delete_elem(map.as_raw_fd(), (&raw const lease).cast()) };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the daemon does for the machine once in a second: reads what the scheduler has counted, lets the adaptive loop decide,
-//! sets the knobs, and keeps the process database.
+//! The daemon's work for the machine, once in a second: it reads the scheduler's counts, lets the adaptive loop decide, sets
+//! the knobs, and keeps the process database.
 //!
 //! On the daemon's one thread, between two packets: nothing here waits. The scheduler goes on with the knobs that it has
 //! when the daemon is late, or not there.
@@ -41,7 +41,7 @@ const DISPATCHES: [&str; 9] = [
     "from_other_domains",
 ];
 
-/// What is counted, of all CPUs together, since the scheduler was loaded.
+/// The counts of all CPUs together since the scheduler was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Counted {
     wakes: [Histogram; TIERS],
@@ -73,11 +73,11 @@ struct Profiles {
 /// How the machine is looked after.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What depends on the number of CPUs.
+    /// The parameters that depend on the number of CPUs.
     pub scaled: Scaled,
     /// The number of CPUs is what it is said to be, however many are online.
     pub fixed: bool,
-    /// What of the adaptive loop works.
+    /// The stages of the adaptive loop that are on.
     pub switches: Switches,
     /// The process database's file; none keeps none.
     pub procdb: Option<PathBuf>,
@@ -197,7 +197,7 @@ impl Machine {
             };
             own.database.observe(comm, tier, profile.runtime_ns);
             let known = own.database.profile(comm);
-            // Who is not in there begins as everybody does, and so does who could not be put in or taken out.
+            // A name that is not in there begins as any other does, and so does one that could not be put in or taken out.
             let _ = match known.filter(|known| known.is_confident()) {
                 Some(known) => predict(skeleton, comm, known.tier, known.avg_runtime_ns),
                 None => skeleton.maps.profiles.delete(&comm),
@@ -213,7 +213,7 @@ impl Machine {
         self.adaptation.changes().named()
     }
 
-    /// The numbers beside the counters, for whoever asks.
+    /// The numbers beside the counters, for clients.
     pub(crate) fn describe(&self, skeleton: &SchedulerSkel<'_>) -> Value {
         let (wakes, sleeps) = waits(skeleton);
         let (burst, longrun) = detected(skeleton);
@@ -282,7 +282,7 @@ impl Profiles {
     }
 }
 
-/// What a name is to begin as.
+/// Sets the tier and the run time with which tasks of a name begin.
 fn predict(
     skeleton: &SchedulerSkel<'_>,
     comm: [u8; COMM_BYTES],
@@ -341,7 +341,7 @@ fn read<T: Copy>(bytes: &[u8]) -> Option<T> {
     })
 }
 
-/// What is counted in histograms, of all CPUs together.
+/// The histograms of all CPUs together: waits by tier, and sleeps.
 fn waits(skeleton: &SchedulerSkel<'_>) -> ([Histogram; TIERS], Sleeps) {
     let mut by_tier = [Histogram::default(); TIERS];
     let mut sleeps = Sleeps::default();

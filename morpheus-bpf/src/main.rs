@@ -213,7 +213,7 @@ fn monitor(socket: &Path, seconds: u32) -> Result<ExitCode, Box<dyn Error>> {
         let (reading, now) = ask()?;
         let rates = Rates::between(&before, &reading, now.duration_since(since));
         match writeln!(io::stdout(), "{}", telemetry::line(&reading, &rates)) {
-            // Whoever reads it has seen enough: `| head`.
+            // The reader has seen enough: `| head`.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 return Ok(ExitCode::SUCCESS);
             }
@@ -275,7 +275,7 @@ fn schedule(arguments: &Arguments, log: &RunLog) -> Result<ExitCode, Box<dyn Err
             },
         );
         let end = broker.run(&stop)?;
-        // Whoever was connected is told by the end of the connection, and connects again.
+        // Connected applications are told by the end of the connection, and connect again.
         let (scheduler, socket, numbers_again, held) = broker.into_parts();
         let exit = scheduler.exit().filter(|_| end == broker::End::Kernel);
         drop(scheduler);
@@ -315,7 +315,7 @@ fn schedule(arguments: &Arguments, log: &RunLog) -> Result<ExitCode, Box<dyn Err
                     restart::MOST_EJECTIONS,
                     restart::WINDOW.as_secs() / 60
                 ));
-                // Nobody connects meanwhile: an application that did would wait in vain, and give up. A socket that
+                // No application connects meanwhile: one that did would wait in vain, and give up. A socket that
                 // appears again is what it waits for.
                 drop((socket, numbers_again));
                 if stop.wait(after)? {

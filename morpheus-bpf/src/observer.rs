@@ -126,7 +126,7 @@ impl Programs for Attached {
         }
     }
 
-    /// Nobody ends tracing programs.
+    /// Nothing ends tracing programs.
     fn exit(&self) -> Option<Exit> {
         None
     }

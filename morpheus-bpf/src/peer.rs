@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Who is on the other side of a connection, and which of its threads it means.
+//! The process on the other side of a connection, and the threads that it names.
 //!
 //! The kernel says who it is; the peer itself is not asked. Numbers of processes and threads are those of the daemon's
 //! PID namespace, and a peer's own numbers are translated, for it may be in another one.
@@ -63,7 +63,7 @@ impl Peer {
             .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         // SAFETY: a `RawFd` is an integer, for which any bytes will do.
         let pidfd = match unsafe { option::<RawFd>(socket.as_fd(), libc::SO_PEERPIDFD) } {
-            // SAFETY: the kernel made this descriptor for the call, so nobody else has it.
+            // SAFETY: the kernel made this descriptor for the call, so it has no other owner.
             Ok(fd) if fd >= 0 => Some(unsafe { OwnedFd::from_raw_fd(fd) }),
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(error),
             _ => None,
@@ -81,7 +81,7 @@ impl Peer {
         self.pidfd.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether the number is still this process's. Where the kernel has no pidfd of peers, nobody can know.
+    /// Whether the number is still this process's. Where the kernel has no pidfd of peers, it is taken to be.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         let Some(pidfd) = &self.pidfd else {

@@ -9,7 +9,7 @@ const WORD: u32 = 64;
 /// The CPUs near one: those of other cores that share its second-level cache, as far as their numbers are of the same 64.
 /// The bit of a CPU is its number modulo 64.
 ///
-/// Nobody where the kernel's own search for an idle CPU knows as much: where only the threads of a core share that cache,
+/// None where the kernel's own search for an idle CPU knows as much: where only the threads of a core share that cache,
 /// since a whole idle core is better than a thread of a busy one, and where all do that share the last-level cache.
 pub(crate) fn near(topology: &Topology, cpu: &Cpu) -> u64 {
     let sharing = |level| topology.sharing(cpu.id, level);
@@ -27,8 +27,8 @@ mod tests {
     use super::*;
     use crate::topology::made_up::{Shape, Tree};
 
-    /// A machine of so many CPUs, each of a core and a second-level cache with as many as these, below last-level caches
-    /// of so many.
+    /// The masks of a machine of `cpus` CPUs: `core` of them share a core, `l2` a second-level cache, `l3` a last-level
+    /// cache.
     fn machine(cpus: u32, core: u32, l2: u32, l3: u32) -> Vec<u64> {
         let topology = Tree::regular(&Shape {
             cpus,

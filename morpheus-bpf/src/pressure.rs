@@ -3,8 +3,8 @@
 
 use std::fs;
 
-/// What [`morpheus_kernel_header`](morpheus_common::abi::morpheus_kernel_header) has of it. 0 where the kernel does not
-/// tell.
+/// The pressure in [`morpheus_kernel_header`](morpheus_common::abi::morpheus_kernel_header). 0 where the kernel does
+/// not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// "some avg10" in hundredths of a percent.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How many connections and how much kernel memory each account may hold.
 //!
-//! What was handed out cannot be taken back: a process that keeps an area mapped keeps it alive after its connection is
-//! closed. So a closed connection's areas stay charged to its account until the kernel no longer knows them.
+//! Memory that was handed out cannot be taken back: a process that keeps an area mapped keeps it alive after its
+//! connection is closed. So a closed connection's areas stay charged to its account until the kernel no longer knows
+//! them.
 //!
 //! The rule for connections and for memory is the same: **an account may hold as much as it leaves free.** One account
 //! alone takes at most half, a second one a quarter, and k of them together leave at least 1/2ᵏ. Root is bounded by
@@ -29,7 +30,7 @@ pub struct Charge {
     pub bytes: u64,
 }
 
-/// What all accounts may hold.
+/// The limits of all accounts.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connections of all accounts.
@@ -68,7 +69,7 @@ impl Default for Limits {
     }
 }
 
-/// What each account holds.
+/// The connections and the memory that each account holds.
 #[derive(Debug)]
 pub struct Quota {
     limits: Limits,
@@ -200,7 +201,7 @@ impl Quota {
     pub fn take(&mut self, account: Account, bytes: u64, now: Instant) -> Result<(), Refusal> {
         let most = match account {
             Account::Root => self.limits.root_bytes,
-            // What would be free afterwards, and is its own already.
+            // As much as would be free afterwards; its present memory counts as held.
             _ => {
                 let free = self.limits.users_bytes.saturating_sub(self.users_bytes);
                 free.saturating_sub(bytes)

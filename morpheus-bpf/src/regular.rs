@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// What stands where a file should be.
+/// The content of a path at which a file should be.
 #[derive(Debug)]
 pub(crate) enum Content {
     /// Nothing.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a daemon says of itself without being asked: a line on standard output, a file for Prometheus, and the history.
+//! The unsolicited reports of a daemon: a line on standard output, a file for Prometheus, and the history.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub struct Reporter {
     next_file: Option<Instant>,
     history: Option<Recorder>,
     next_record: Option<Instant>,
-    /// What the next line is about the difference to.
+    /// The reading from which the next line shows the difference.
     before: Reading,
     since: Instant,
     /// The last write failed, and it was said.
@@ -114,7 +114,7 @@ impl Reporter {
         if is_past(self.next_line, now) {
             let elapsed = now.saturating_duration_since(self.since);
             let rates = Rates::between(&self.before, &reading, elapsed);
-            // A daemon goes on where nobody reads its lines any more.
+            // A daemon goes on when its lines have no reader any more.
             let _ = writeln!(io::stdout(), "{}", telemetry::line(&reading, &rates));
             self.next_line = self.plan.lines.map(|interval| now + interval);
             (self.before, self.since) = (reading, now);

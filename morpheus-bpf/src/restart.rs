@@ -20,7 +20,7 @@ const FIRST_CHANGE_PAUSE: Duration = Duration::from_millis(100);
 /// No pause after a change is longer.
 const LONGEST_CHANGE_PAUSE: Duration = Duration::from_secs(8);
 
-/// What to do when the scheduler has ended.
+/// The next step when the scheduler has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Start again after a pause.
@@ -30,7 +30,7 @@ pub enum Next {
         /// How many ejections count now. 0 when the machine has changed, which is no ejection.
         ejections: usize,
     },
-    /// Somebody wanted the scheduler to end (SysRq-S): it stays out.
+    /// A user wanted the scheduler to end (SysRq-S): it stays out.
     StayOut,
     /// The kernel ejected it [`MOST_EJECTIONS`] times within [`WINDOW`].
     GiveUp,
@@ -166,7 +166,7 @@ mod tests {
         let mut restarts = Restarts::default();
         let sysrq = exit(67, 0);
         assert_eq!(restarts.next(&sysrq, now), Next::StayOut);
-        // Whoever unregisters it without asking for a restart.
+        // An unregistration that does not ask for a restart.
         assert_eq!(restarts.next(&exit(66, 0), now), Next::StayOut);
         assert_eq!(restarts.next(&ejection(), now), start(1000, 1));
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What depends on the number of CPUs, all of it: thresholds, budgets and caps of the scheduler.
+//! All parameters of the scheduler that depend on the number of CPUs: thresholds, budgets and caps.
 //!
 //! With few CPUs a queue drains slowly and one hog is a large share of the machine, so thresholds are short and budgets
-//! small. With more CPUs both grow, up to a clamp: nobody waits longer because the machine is larger. Every value is a
+//! small. With more CPUs both grow, up to a clamp: no task waits longer because the machine is larger. Every value is a
 //! formula, so a machine of an odd size gets what lies between its neighbours, and `--nr-cpus` is just another argument.
 
 const US: u64 = 1_000;
@@ -57,7 +57,7 @@ pub struct Scaled {
 }
 
 impl Scaled {
-    /// The parameters for so many CPUs. None counts as one. Numbers beyond any machine saturate.
+    /// The parameters for `cpus` CPUs. 0 counts as 1. Numbers beyond any machine saturate.
     #[must_use]
     pub fn for_cpus(cpus: u32) -> Scaled {
         let cpus = cpus.max(1);

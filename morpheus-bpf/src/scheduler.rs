@@ -4,9 +4,9 @@
 //! On libbpf-rs alone. The crates of the sched_ext project (`scx_utils`, `scx_cargo`) would bring the kernel's types, its
 //! functions under all their names, the exit report and the restart. Here the types are those few that are used, relocated
 //! by name when the programs are loaded (`src/bpf/kernel`), as they were for the observer; the
-//! rest is this file and [`exit`]. What that saves is their dependencies (among them bindgen, for which
-//! libclang has to be installed) and a pin on one exact version of libbpf-rs. What it costs is that a function which a
-//! future kernel renames has to be added to one header by hand.
+//! rest is this file and [`exit`]. That saves their dependencies (among them bindgen, for which libclang has to be
+//! installed) and a pin on one exact version of libbpf-rs. The price is that a function which a future kernel renames has
+//! to be added to one header by hand.
 
 use std::fs;
 use std::mem::{MaybeUninit, offset_of};
@@ -158,7 +158,7 @@ pub enum Mechanism {
     WakeupBurst,
     /// Where some compute all the time, slices are short
     Longrun,
-    /// What a name was like in earlier runs is how it begins
+    /// A task begins with the tier and run time that its name had in earlier runs
     Profiles,
     /// The daemon adapts slices and thresholds to what it sees; without it, they stay as they are at the start, and the
     /// mechanisms below have nothing to do. Off unless --with says so
@@ -192,7 +192,7 @@ pub struct Options {
     pub partial: bool,
     /// How many bytes of the kernel's dump to keep; 0 is the kernel's own choice.
     pub exit_dump_bytes: u32,
-    /// What is switched off.
+    /// The mechanisms that are switched off.
     pub off: Vec<Mechanism>,
     /// Names of tasks that go first always, beside [`COMPOSITORS`].
     pub boosts: Vec<String>,
@@ -206,7 +206,7 @@ pub struct Options {
     pub verbose: bool,
 }
 
-/// What is off unless it is asked for: measurements found nothing that it buys, and of some that it costs (`docs/src/kernel.md`).
+/// The mechanisms that are off unless asked for: measurements found no gain from them, and a cost of some (`docs/src/kernel.md`).
 pub const OFF_BY_DEFAULT: [Mechanism; 6] = [
     Mechanism::RequeuePreemption,
     Mechanism::IdleDepth,
@@ -249,7 +249,7 @@ pub struct Attached {
     skeleton: SchedulerSkel<'static>,
 }
 
-/// The programs that watch workers. A switch that nobody looks at costs nothing: attached while there are leases.
+/// The programs that watch workers. They are attached while there are leases, so that switches cost nothing else.
 struct Watching {
     _on_switch: Link,
     _on_interrupt: Link,
@@ -429,7 +429,7 @@ fn size_maps(
     maps.exit_dump.set_value_size(dump_bytes)
 }
 
-/// What depends on which CPUs there are.
+/// Sets the constants that depend on the CPUs of the machine.
 fn set_for_cpus(open: &mut OpenSchedulerSkel<'_>, topology: &Topology, scaled: &Scaled) {
     let constants = constants(open);
     constants.overflow_rescue_ns = scaled.overflow_rescue_ns;
@@ -574,13 +574,13 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
                 continue;
             }
             Mechanism::Steal => &mut constants.steal_on,
-            // What the kernel tells counts as well (leave_out_groups).
+            // The features of the kernel count as well (leave_out_groups).
             Mechanism::CgroupWeight | Mechanism::CgroupMax => continue,
             Mechanism::Cusum => &mut constants.cusum_on,
             Mechanism::WakeupBurst => &mut constants.wakeup_burst_on,
             Mechanism::Longrun => &mut constants.longrun_on,
             Mechanism::Profiles => &mut constants.profiles_on,
-            // What the daemon does (switches).
+            // Parts of the daemon (switches).
             Mechanism::Adapt
             | Mechanism::Regimes
             | Mechanism::Tighten
@@ -606,7 +606,7 @@ fn boost(skeleton: &SchedulerSkel<'_>, options: &Options) -> libbpf_rs::Result<(
     Ok(())
 }
 
-/// What is said of a tick, of a detector's window.
+/// A count for a tick, as the count for a detector's window.
 fn in_a_window(in_a_tick: u32) -> u32 {
     let (window, tick) = WINDOW_AND_TICK_MS;
     in_a_tick.saturating_mul(window) / tick
@@ -618,7 +618,7 @@ fn scheduled_cpus(options: &Options, topology: &Topology) -> u32 {
     options.cpus.unwrap_or_else(online).max(1)
 }
 
-/// What of the adaptive loop works.
+/// The stages of the adaptive loop that are on.
 fn switches(options: &Options) -> Switches {
     let on = |mechanism| !options.off.contains(&mechanism);
     Switches {
@@ -631,7 +631,7 @@ fn switches(options: &Options) -> Switches {
     }
 }
 
-/// Whether CPUs ask for the speed that they need. Where nobody would hear of it, nothing of it is loaded.
+/// Whether CPUs ask for the speed that they need. Where no governor would hear of it, nothing of it is loaded.
 ///
 /// Before 6.15 `scx_bpf_cpuperf_set` may not be called where no run queue is locked, as timers do.
 fn asks_for_speed(options: &Options) -> bool {
@@ -644,7 +644,7 @@ fn asks_for_speed(options: &Options) -> bool {
         })
 }
 
-/// What groups of tasks (cgroups) have a say in.
+/// The settings of groups of tasks (cgroups) that are in force.
 #[derive(Clone, Copy, Debug)]
 struct Groups {
     weights: bool,
@@ -652,8 +652,8 @@ struct Groups {
 }
 
 impl Groups {
-    /// What is not switched off, as far as the kernel tells of it: of groups at all where it is built with them
-    /// (`CONFIG_EXT_GROUP_SCHED`), of limits from 6.17 on.
+    /// The settings that are not switched off, as far as the kernel tells of them: of groups at all where it is built
+    /// with them (`CONFIG_EXT_GROUP_SCHED`), of limits from 6.17 on.
     fn for_kernel(options: &Options, has: impl Fn(Symbol) -> bool) -> Groups {
         let on = |mechanism, callback| {
             !options.off.contains(&mechanism) && has(Symbol::Field("sched_ext_ops", callback))
@@ -696,7 +696,7 @@ fn leave_out_groups(open: &mut OpenSchedulerSkel<'_>, groups: Groups) {
     }
 }
 
-/// What is said of limits that do not hold.
+/// The message about limits that do not hold.
 fn lost_limits(count: u64) -> String {
     let (groups, reserved, levels) = (
         FIRST_RESERVED - 1,
@@ -711,7 +711,7 @@ fn lost_limits(count: u64) -> String {
 }
 
 impl Kernel<Attached> {
-    /// What the programs have counted, and the adaptive loop, where it works.
+    /// The counters of the programs, and those of the adaptive loop where it is on.
     #[must_use]
     pub fn all_counters(&self) -> Counters {
         let mut counters = self.counters();
@@ -720,7 +720,7 @@ impl Kernel<Attached> {
         counters
     }
 
-    /// What is known of the machine beside the counters; null where it is not looked after.
+    /// The numbers of the machine beside the counters; null where it is not looked after.
     #[must_use]
     pub fn machine(&self) -> Value {
         let own = &self.programs;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What one connection may ask for, and what it gets.
+//! The requests of one connection, and the answers to them.
 //!
 //! A session knows neither the socket nor BPF: it is handed packets, and asks a [`KernelSide`]. Whatever comes in, it
 //! answers with a reply or a refusal.
@@ -26,10 +26,10 @@ pub const RING_BYTES: u32 = 1 << 16;
 /// Entries of both areas.
 pub(crate) const ENTRY_BYTES: usize = 64;
 
-/// A lease's number. None is used twice, so that what is left of an old one is about nobody.
+/// A lease's number. None is used twice, so that remains of an old one concern no other.
 pub type LeaseNumber = u32;
 
-/// What an application has to know of its polls, from its `Hello`.
+/// The terms of an application's lease, from its `Hello`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// How many slots it has.
@@ -42,7 +42,7 @@ pub struct Terms {
     pub grace_ns: u64,
 }
 
-/// What an application gets.
+/// The descriptors that an application gets.
 #[derive(Debug)]
 pub struct Areas {
     /// The runtime's: it may be mapped for writing.
@@ -102,7 +102,7 @@ pub struct Binding {
     pub tid: u32,
 }
 
-/// What a session needs of the kernel side.
+/// The operations of the kernel side that a session uses.
 pub trait KernelSide {
     /// A `morpheus_kernel_mode`.
     fn mode(&self) -> u32;
@@ -140,7 +140,7 @@ pub trait KernelSide {
         true
     }
 
-    /// Whether somebody else has ended it.
+    /// Whether it was ended from outside.
     fn has_ended(&self) -> bool {
         false
     }
@@ -154,7 +154,7 @@ pub trait KernelSide {
     }
 }
 
-/// What one application may take.
+/// The limits of one application.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Slots of a process; at most `MORPHEUS_MAX_SLOTS`.
@@ -209,7 +209,7 @@ struct Lease {
 }
 
 impl Lease {
-    /// What it is charged with.
+    /// The maps that it is charged with, and their sizes.
     fn charges(&self) -> [Charge; 3] {
         let area = area_bytes(self.terms.slots);
         let [runtime, kernel, ring] = self.maps;
@@ -234,7 +234,7 @@ impl Session {
         }
     }
 
-    /// Who is on the other side.
+    /// The process on the other side.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.peer

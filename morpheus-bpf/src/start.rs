@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use morpheus_tools::status;
 
-/// What `dist/` calls it.
+/// The name of the unit in `dist/`.
 pub const UNIT: &str = "scx_morpheus.service";
 /// Where the unit has its options from.
 pub const OPTIONS: &str = "/etc/default/scx_morpheus";

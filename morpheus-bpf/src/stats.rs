@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the daemon has counted, for those who ask: at a second socket, beside the broker's.
+//! The counters of the daemon, on request: at a second socket, beside the broker's.
 //!
 //! A client gets one packet of JSON, and sends nothing, so the daemon parses nothing. A user who asks too often
 //! gets none. `morpheus_tools::stats` asks.

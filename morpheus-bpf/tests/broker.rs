@@ -66,11 +66,11 @@ fn garbage_is_refused_and_the_daemon_lives() {
         refused(hello(1, Duration::ZERO).encode().bytes(), &[]),
         Refusal::Limits
     );
-    // Descriptors that nobody asked for.
+    // Descriptors that were not asked for.
     let null = std::fs::File::open("/dev/null").unwrap();
     assert_eq!(refused(b"x", &[null.as_fd(); 8]), Refusal::Magic);
 
-    // Descriptors that are no pidfd, and a pidfd of somebody else, and of nobody.
+    // Descriptors that are no pidfd, a pidfd of another process, and none at all.
     let register = |tid: u32, fds: &[BorrowedFd<'_>]| {
         let socket = connect(&daemon.socket);
         send(&socket, HELLO.encode().bytes(), &[]).unwrap();
@@ -208,7 +208,7 @@ fn commands_say_what_they_find() {
     }
 }
 
-/// Opening and closing a lease waits for the kernel; nobody else waits for that.
+/// Opening and closing a lease waits for the kernel; no other connection waits for that.
 #[test]
 fn who_comes_and_goes_does_not_hold_up_others() {
     if !can_run() {
@@ -269,7 +269,7 @@ fn beside_others(path: &std::path::Path, question: impl Fn() -> u64) -> (u64, u6
     (median(&mut busy), came.load(Ordering::Relaxed))
 }
 
-/// As another user, who may not keep everybody else out.
+/// As another user, who may not keep the others out.
 #[test]
 fn a_user_has_a_share_of_the_connections() {
     if !can_run() {

@@ -25,7 +25,7 @@ fn cpu_ns(threads: &[Busy]) -> u64 {
     threads.iter().map(Busy::cpu_ns).sum()
 }
 
-/// What each of these sets of threads gets of all that they get together.
+/// The share of each of these sets of threads in the CPU time of all of them.
 fn shares(sets: &[&[Busy]]) -> Vec<f64> {
     std::thread::sleep(SETTLE);
     let before: Vec<u64> = sets.iter().map(|set| cpu_ns(set)).collect();
@@ -39,7 +39,7 @@ fn shares(sets: &[&[Busy]]) -> Vec<f64> {
     used.iter().map(|used| *used as f64 / all).collect()
 }
 
-/// What these threads get of one CPU.
+/// The part of one CPU that these threads get.
 fn of_a_cpu(threads: &[Busy], window: Duration) -> f64 {
     let (before, begun) = (cpu_ns(threads), Instant::now());
     std::thread::sleep(window);
@@ -129,7 +129,7 @@ fn groups_within_groups_share_what_is_theirs() {
     {
         assert_near(what, *share, due, 0.15 * due);
     }
-    // Who is alone in its group gets what the group has.
+    // A group that is alone in another one gets the whole share of that one.
     let [light_threads, heavy_threads, beside_threads] = sets;
     drop(heavy_threads);
     let got = shares(&[&light_threads, &beside_threads]);
@@ -268,7 +268,7 @@ fn the_smallest_quota_stalls_nobody() {
     assert!(daemon.stop().success());
 }
 
-/// What a group and threads outside of it get of a CPU in each second.
+/// The parts of a CPU that a group and threads outside of it get, by seconds.
 fn of_a_cpu_by_seconds(group: &Group, outside: &[Busy], seconds: u32) -> (f64, f64) {
     let (begun, first) = (Instant::now(), (group.cpu_ns(), cpu_ns(outside)));
     let mut before = first;

@@ -173,7 +173,7 @@ fn install_and_uninstall_in_a_root_of_their_own() {
     assert!(planned.contains("usr/bin/scx_morpheus\n"), "{planned}");
     assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
     assert_eq!(text(&to("install", &[])), planned);
-    // What is installed runs, and has a page for each command.
+    // The installed program runs, and has a page for each command.
     let installed = root.join("usr/bin/scx_morpheus");
     let version = Command::new(&installed).arg("--version").output().unwrap();
     assert_eq!(text(&version), text(&run(&["--version"])));
@@ -241,7 +241,7 @@ fn the_kernels_log_is_read_to_its_end_or_it_says_why_not() {
             assert!(note.contains("lines in the kernel's log"), "{note}");
         }
     }
-    // Nobody may read it, or may not; where the program cannot even be run by others, there is nothing to see.
+    // Uid 65534 may read it, or may not; where the program cannot even be run by others, there is nothing to see.
     let as_nobody = Command::new(program()).arg("dmesg").uid(65534).output();
     if let Ok(output) = as_nobody
         && !output.status.success()

@@ -41,7 +41,7 @@ fn mixed_load() -> Vec<Busy> {
     computing.chain(sleeping).collect()
 }
 
-/// What CPUs waste beside waiting threads of the mixed load, under a scheduler that runs meanwhile.
+/// The time that CPUs waste beside waiting threads of the mixed load, under a scheduler that runs meanwhile.
 fn waste() -> Waiting {
     let threads = mixed_load();
     std::thread::sleep(Duration::from_millis(500));

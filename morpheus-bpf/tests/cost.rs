@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the scheduler costs those who have nothing to do with it, beside the kernel's own. For guests, as `scheduler.rs` is.
+//! The cost of the scheduler for programs that have nothing to do with it, beside the kernel's own. For guests, as
+//! `scheduler.rs` is.
 //!
 //! Rounds take turns, and the fastest of each kind are compared: what else the host does only adds. Times in an emulator
 //! mean something beside each other, and nothing alone. In virtual time a ratio is one of instructions, the same in each run but for
@@ -101,7 +102,7 @@ struct Most {
     instructions: f64,
 }
 
-/// What the rounds under one scheduler took.
+/// The times of the rounds under one scheduler.
 #[derive(Default)]
 struct Times(Vec<u64>);
 
@@ -131,7 +132,7 @@ impl Times {
     }
 }
 
-/// What BPF programs take meanwhile, in virtual time: for each of them, and for each switch.
+/// The instructions of BPF programs meanwhile, in virtual time: for each of them, and for each switch.
 fn programs_take(work: &impl Fn()) -> String {
     let _counting = Counting::start();
     let (programs, before) = (Programs::now(), switches());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the scheduler asks a frequency governor for, in a guest whose CPUs have frequencies: there, schedutil decides, and
+//! The scheduler's requests to a frequency governor, in a guest whose CPUs have frequencies: there, schedutil decides, and
 //! the kernel's tracing says what it asked for and when. No CPU is any faster for it.
 
 mod common;
@@ -39,8 +39,8 @@ fn client(daemon: &Daemon) -> Arc<Client> {
     Arc::new(Client::with(&daemon.socket, hello))
 }
 
-/// A worker that begins a poll now and then, on a machine that is nearly idle, and one that does little beside it. What
-/// came of its starts.
+/// A worker that begins a poll now and then, on a machine that is nearly idle, and one that does little beside it.
+/// Returns its starts.
 fn serve(daemon: &Daemon, flag: Option<SlotFlag>) -> Vec<Start> {
     let client = client(daemon);
     let _little = Busy::repeating(|| (), || sleep(Duration::from_millis(20)));
@@ -74,8 +74,8 @@ fn serve(daemon: &Daemon, flag: Option<SlotFlag>) -> Vec<Start> {
     })
 }
 
-/// A task of this name that wakes now and then and computes for a while, on a machine that is nearly idle. What came of
-/// its starts.
+/// A task of this name that wakes now and then and computes for a while, on a machine that is nearly idle. Returns its
+/// starts.
 fn wake(name: &str) -> Vec<Start> {
     let name = CString::new(name).unwrap();
     traced(move || {
@@ -89,7 +89,7 @@ fn wake(name: &str) -> Vec<Start> {
     })
 }
 
-/// What came of the starts of a thread that pauses between them, and gives back what was traced of it.
+/// The starts of a thread that runs `task`: it pauses between them, and returns the traced events.
 fn traced(task: impl FnOnce() -> Vec<Event> + Send + 'static) -> Vec<Start> {
     // As the scheduler begins, CPUs may be at any speed.
     settle();
@@ -244,7 +244,7 @@ fn who_goes_first_has_full_speed_within_a_tick() {
             assert!(counted[0] >= delays.len() as u64, "{counted:?}");
             assert!(counted[1] > 0, "{counted:?}");
         } else {
-            // Where tiers count, somebody else may become LAT_CRITICAL now and then.
+            // Where tiers count, another task may become LAT_CRITICAL now and then.
             let off = arguments.contains(&"cpuperf-tiers");
             let most = if off { 0 } else { STARTS as u64 / 20 };
             assert!(counted[0] <= most, "{counted:?}");
@@ -288,7 +288,7 @@ fn a_busy_cpu_becomes_fast_and_an_idle_one_slow() {
     }
     let _turn = turn();
     let _governor = Governor::set("schedutil", cpus());
-    // Who waits here is a task that wakes often, and asks for full speed itself once its tier is LAT_CRITICAL.
+    // The task that waits here wakes often, and asks for full speed itself once its tier is LAT_CRITICAL.
     let daemon = Daemon::schedule(&["--without", "cpuperf-tiers"]);
     settle();
     let (lowest, highest) = (lowest_khz(0), highest_khz(0));

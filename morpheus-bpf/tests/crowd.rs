@@ -33,7 +33,7 @@ struct Member {
     group: Option<PathBuf>,
 }
 
-/// What a thread measured.
+/// The measurements of a thread.
 #[derive(Default)]
 struct Measured {
     longest_ns: AtomicU64,
@@ -132,7 +132,7 @@ fn live(stop: &AtomicBool, measured: &Measured) {
 fn longest_wait_is_bounded(what: &str, crowds: Vec<Vec<Member>>) -> Vec<f64> {
     let daemon = Daemon::schedule(&[]);
     let crowds: Vec<Crowd> = crowds.into_iter().map(Crowd::start).collect();
-    // What the threads need to begin is no wait of theirs.
+    // The time that the threads need to begin is no wait of theirs.
     std::thread::sleep(Duration::from_secs(1));
     let before: Vec<u64> = crowds.iter().map(Crowd::cpu_ns).collect();
     let (begun, step) = (Instant::now(), Duration::from_millis(500));

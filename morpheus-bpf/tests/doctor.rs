@@ -139,7 +139,7 @@ fn has_failed(output: &Output, code: i32, words: &[&str]) {
 
 // ------------------------------------------------------------------------------------------------------- the diagnosis
 
-/// What is left of what names the lines and functions of a program.
+/// The names of lines and functions that are left in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Build {
     /// As cargo makes it: line tables and symbols.
@@ -310,8 +310,8 @@ fn diagnose(patient: &Patient, build: Build, arguments: &[&str]) -> Option<Resul
     Some(right.map(|()| report))
 }
 
-/// What is promised is promised of release builds. Others inline nothing, so that their stacks have another form, and a poll of theirs is
-/// long on a full machine.
+/// The promises are for release builds. Others inline nothing, so that their stacks have another form, and a poll of theirs is long on a
+/// full machine.
 fn are_patients_optimized() -> bool {
     !cfg!(debug_assertions) || std::env::var_os("MORPHEUS_PATIENTS").is_some()
 }
@@ -666,7 +666,8 @@ fn nothing_is_found_in_a_healthy_process() {
     let process = Process::start(&built("patient-healthy"), arguments).unwrap();
     let report = examined_with(process.pid(), seconds, threshold).unwrap();
     assert!(!report.runtimes.is_empty(), "no runtime was seen");
-    // What the host of a virtual machine takes away, also from another CPU that the process waits for, is in no healthy process's power.
+    // The time that the host of a virtual machine takes away, also from another CPU that the process waits for, is in no healthy
+    // process's power.
     let found: u64 = report.findings.iter().map(|finding| finding.total_ns).sum();
     assert!(
         found <= report.stolen_ns,
@@ -1021,7 +1022,7 @@ fn an_interrupt_ends_the_run_with_a_report() {
     process.ends_unharmed().unwrap();
 }
 
-/// What stands in for `strip` where there is none does the same.
+/// The substitute for `strip` where there is none does the same.
 #[test]
 fn sections_are_removed() {
     if in_guest() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a machine with several last-level caches makes a difference to: each is a domain, with queues and a clock of its own.
+//! The scheduler on a machine with several last-level caches: each is a domain, with queues and a clock of its own.
 
 mod common;
 

@@ -22,7 +22,7 @@ use morpheus_common::broker::{Reply, Request};
 use morpheus_common::slot::{RuntimeSlot, WorkerState};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// In a guest the scheduler, which has more to lose: everybody's CPU. Else the observer.
+/// In a guest the scheduler, which has more to lose: the CPU of every process. Else the observer.
 fn start(arguments: &[&str]) -> Daemon {
     if in_guest() {
         Daemon::schedule(arguments)
@@ -36,7 +36,7 @@ fn attack_for() -> Duration {
     Duration::from_millis(if in_guest() { 30_000 } else { 2_500 })
 }
 
-/// What a process notices that has nothing to do with the attack.
+/// The observations of a process that has nothing to do with the attack.
 #[derive(Debug, Default)]
 struct Innocent {
     /// From the start of a sleep to the event, for each sleep.
@@ -105,7 +105,7 @@ impl Innocent {
         ));
         assert_eq!(self.wrong, [""; 0], "{what}");
         assert!(polls >= 100, "{what}: only {polls} polls");
-        // A switch that the kernel tells nobody of is no fault of the attack.
+        // A switch that the kernel does not report is no fault of the attack.
         assert!(self.missed * 50 <= polls, "{what}: {} missed", self.missed);
         // Without an attack it is a tenth of a second and what the machine adds: a busy one, or an emulated one, adds more.
         let limit_ns = if in_guest() {
@@ -166,7 +166,7 @@ fn beside_an_innocent(daemon: &mut Daemon, what: &str, attack: &str) {
             "{what}: the scheduler was thrown out"
         );
     }
-    // And it serves whoever comes now, a moment later.
+    // And it serves an application that comes a moment later.
     drop(client);
     thread::sleep(Duration::from_millis(500));
     let later = Client::new(daemon);
@@ -503,7 +503,7 @@ fn a_thousand_workers() {
     });
     let missed = seen.iter().filter(|seen| !**seen).count();
     say(&format!("{WORKERS} workers: {missed} sleeps not seen"));
-    // A switch that the kernel tells nobody of: see the observer.
+    // Switches that the kernel does not report: see the observer.
     assert!(missed <= 10, "{missed} sleeps were not seen");
     daemon.wait_for_statistics(&format!("processes 1, workers {WORKERS},"));
     // Their threads are gone; each slot can be given to another.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What one process can do to another, and to the kernel's half. Needs root and a kernel with BTF.
+//! Isolation of a process from another one, and of the kernel's half from processes. Needs root and a kernel with BTF.
 
 mod common;
 
@@ -116,12 +116,12 @@ fn second_client() {
 
 /// Everything that a process without rights can try with what it was given. Fails when something works.
 fn reach_for_more(client: &Client) {
-    // Its own area, to the last byte that is mapped; whoever has the other process's finds it unchanged.
+    // Its own area, to the last byte that is mapped; the other process finds its own unchanged.
     for word in 0..area_bytes(client.slots) / 8 {
         // SAFETY: the mapping has this word, and may be written.
         unsafe { client.runtime.at::<AtomicU64>(8 * word) }.store(u64::MAX, Ordering::Relaxed);
     }
-    // What lies behind its area, and before: other maps of the kernel.
+    // The memory behind its area, and before: other maps of the kernel.
     let end = area_bytes(client.slots) as u64;
     for offset in [end, 16 * end, 1 << 40] {
         assert!(Mapping::new(&client.runtime_fd, PAGE, offset).is_err());
@@ -213,7 +213,7 @@ fn client_in_a_namespace() {
     let own = gettid();
     assert!(own < 100, "no new namespace: thread {own}");
     let client = Client::at(Path::new(&socket));
-    // By its pidfd, and by its number there, which means somebody else here.
+    // By its pidfd, and by its number there, which means another thread here.
     for (slot, thread) in [(0, Some(pidfd(own))), (1, None)] {
         let fds: Vec<_> = thread.iter().map(AsFd::as_fd).collect();
         let request = Request::Register { slot, tid: own };

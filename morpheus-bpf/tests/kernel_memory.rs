@@ -106,7 +106,7 @@ impl Attacker {
         self.0.try_wait().unwrap().is_some()
     }
 
-    /// What it has counted.
+    /// The line with its counts.
     fn result(&mut self) -> String {
         let mut text = String::new();
         let _ = self.0.stdout.take().unwrap().read_to_string(&mut text);
@@ -150,13 +150,13 @@ impl Group {
 /// Bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Usage {
-    /// What the daemon has in memory.
+    /// The daemon's own memory.
     daemon: u64,
-    /// What the kernel has allocated page by page, as it does for areas and rings.
+    /// The memory that the kernel has allocated page by page, as it does for areas and rings.
     kernel: u64,
-    /// What is not available of the whole machine's. In a guest, where nobody else does anything.
+    /// The memory of the whole machine that is not available. In a guest, where nothing else runs.
     machine: u64,
-    /// What the daemon's group is charged with.
+    /// The memory that the daemon's group is charged with.
     group: u64,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the observer sees of a worker. Needs root and a kernel with BTF.
+//! The observer's view of a worker. Needs root and a kernel with BTF.
 
 mod common;
 
@@ -248,7 +248,7 @@ fn many_threads_come_and_go() {
                     };
                     own.unpark();
                     let seq = own.begin_poll();
-                    // An emulated CPU may get to it when the time is over already: then nobody sleeps.
+                    // An emulated CPU may get to it when the time is over already: then no thread sleeps.
                     let is_seen = (0..20).any(|_| {
                         sleep(Duration::from_millis(1));
                         let verdict = client.kernel_slot(slot).verdict_for(seq);
@@ -279,7 +279,7 @@ fn a_thread_that_runs_when_it_is_bound_is_timed() {
     }
     let _turn = turn();
     const ROUNDS: usize = 20;
-    // Everybody else stays away from the CPU of the thread that computes.
+    // All other threads stay away from the CPU of the thread that computes.
     let everywhere = sched_getaffinity(None).unwrap();
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU)
         .filter(|cpu| everywhere.is_set(*cpu))
@@ -345,7 +345,7 @@ fn a_thread_that_runs_when_it_is_bound_is_timed() {
     assert!(asked < 20_000_000, "half of them later than a tick");
 }
 
-/// A thread that sleeps in its poll and is bound by another one: nobody saw it go, and it counts all the same.
+/// A thread that sleeps in its poll and is bound by another one: its switch was not seen, and it counts all the same.
 #[test]
 fn a_thread_that_sleeps_when_it_is_bound_is_seen() {
     if !can_run() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a daemon tells its operator: who is connected, the lines, the file for Prometheus. Needs root and a kernel with BTF.
+//! The reports of a daemon to its operator: the connections, the lines, the file for Prometheus. Needs root and a kernel
+//! with BTF.
 
 mod common;
 
@@ -177,7 +178,7 @@ fn the_monitor_tells_rates_and_ends_with_its_reader() {
     let daemon = Daemon::start(&[]);
     let client = Arc::new(Client::new(&daemon));
     let _stalled = stalled_worker(&client, 0, |_| {});
-    // Who asks whether it is there is not refused.
+    // A client that asks whether it is there is not refused.
     assert_eq!(status::ask(&daemon.socket), Status::Answers);
     assert_eq!(daemon.numbers()["refused"], 0);
     let started = Instant::now();
@@ -198,7 +199,7 @@ fn the_monitor_tells_rates_and_ends_with_its_reader() {
         started.elapsed() > Duration::from_millis(900),
         "of a second"
     );
-    // Nobody reads on: it ends by itself, and well.
+    // Without a reader it ends by itself, and well.
     drop(lines);
     assert!(monitor.wait().unwrap().success());
 }

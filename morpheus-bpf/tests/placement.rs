@@ -2,7 +2,7 @@
 //! Where tasks go that wake, on a machine whose CPUs share second-level caches in pairs.
 //!
 //! The emulator has no such machine, so the test makes one: it lays lists of its own over those that sysfs has of the guest's
-//! caches, which the daemon reads when it starts. What the caches really are makes no difference to what is counted.
+//! caches, which the daemon reads when it starts. The real caches make no difference to the counts.
 
 mod common;
 
@@ -145,7 +145,7 @@ fn most_moves_stay_within_a_cache() {
     assert!(with > 1.3 * without, "{with} {without}");
 }
 
-/// What was counted, in the order of `COUNTERS`.
+/// The counts, in the order of `COUNTERS`.
 fn counted(daemon: &Daemon) -> [u64; 4] {
     let counters = daemon.numbers()["counters"].take();
     let count = |name: &str| {
@@ -206,7 +206,7 @@ fn who_wakes_may_wait_near_its_last_cpu() {
     assert_eq!(daemon.numbers()["knobs"]["affinity_mode"], "strong");
     let threads = restless();
     let strong = all_move(&daemon, &[0, 2, 3]);
-    // Whoever waits is not forgotten: all of them still come to run.
+    // Tasks that wait are not forgotten: all of them still come to run.
     let before: Vec<u64> = threads.iter().map(Busy::cpu_ns).collect();
     std::thread::sleep(PATIENCE);
     for (thread, before) in threads.iter().zip(before) {

@@ -501,7 +501,7 @@ fn talker(client: Option<&Arc<Client>>, first_slot: u32) -> Busy {
     )
 }
 
-/// Whoever wakes it: its slot says that others wait for it.
+/// Whatever wakes it: its slot says that others wait for it.
 #[test]
 fn a_worker_that_serves_is_not_one_of_many() {
     if !can_run() {
@@ -680,8 +680,7 @@ fn the_monitor_and_the_help_say_what_there_is() {
     let _ = std::io::stderr().flush();
 }
 
-/// What `check` says of the kernel is what the kernel says of the programs: it lets them in, and nothing that they need is
-/// missing.
+/// `check` and the kernel agree about the programs: it lets them in, and nothing that they need is missing.
 #[test]
 fn check_misses_nothing_where_the_scheduler_loads() {
     if !can_run() {

@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const UNIT: &str = include_str!("../dist/scx_morpheus.service");
 const OPTIONS: &str = include_str!("../dist/scx_morpheus.default");
 
-/// What the unit sets, in all lines of this name.
+/// The settings of the unit, in all lines of this name.
 fn settings(name: &str) -> Vec<&'static str> {
     UNIT.lines()
         .filter_map(|line| line.strip_prefix(name)?.strip_prefix('='))
@@ -34,7 +34,7 @@ fn directory(what: &str) -> PathBuf {
     path
 }
 
-/// Words such as "--stats", which are options of somebody, from the lines that set something.
+/// Words such as "--stats", which are options of some program, from the lines that set something.
 fn options(text: &str) -> BTreeSet<&str> {
     text.split(|character: char| character.is_whitespace() || matches!(character, '"' | '='))
         .filter(|word| word.starts_with("--"))
@@ -70,7 +70,7 @@ fn every_option_that_is_named_exists() {
         options(settings_of_start()).is_empty(),
         "the unit leaves all to the file"
     );
-    // Nobody gets options who has chosen none.
+    // A user who has chosen no options gets none.
     for line in OPTIONS.lines() {
         assert!(line.is_empty() || line.starts_with('#'), "{line}");
     }
@@ -117,7 +117,7 @@ fn systemd_takes_the_unit() {
     };
     let complaints = String::from_utf8_lossy(&verified.stderr);
     assert!(verified.status.success(), "{complaints}");
-    // What it does not know it ignores with a word.
+    // Unknown settings are ignored with a message.
     assert!(
         !complaints.contains("scx_morpheus.service:"),
         "{complaints}"
@@ -134,7 +134,7 @@ fn systemd_takes_the_unit() {
     fs::remove_dir_all(directory).unwrap();
 }
 
-/// The daemon with the unit's capabilities, and no others: root without them is nobody much.
+/// The daemon with the unit's capabilities, and no others: root without them has few rights.
 #[test]
 fn the_rights_suffice() {
     if !can_run() {

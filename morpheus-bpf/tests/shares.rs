@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Who gets how much of the CPU under the scheduler. For guests, as `scheduler.rs` is.
+//! The shares of the CPU under the scheduler. For guests, as `scheduler.rs` is.
 //!
 //! With one CPU under any emulation, with several where they run at the same time (`--accel multi`): elsewhere the
 //! emulator takes them away for longer than a slice.
@@ -27,13 +27,12 @@ use morpheus_common::slot::{RuntimeSlot, SlotFlag};
 /// How long shares are measured: a hundredth of it is several slices.
 const WINDOW: Duration = Duration::from_secs(4);
 
-/// What a stalled worker gets of the CPU beside busy threads, one more than there are CPUs, as a part of what one of them
-/// gets.
+/// The CPU time of a stalled worker beside busy threads, one more than there are CPUs, as a part of that of one of them.
 fn part_of_an_equal(daemon: &Daemon, prepare: fn(&RuntimeSlot)) -> f64 {
     part_of_one_of(cpus() + 1, daemon, prepare)
 }
 
-/// The same beside so many.
+/// The same beside `others` threads.
 fn part_of_one_of(others: usize, daemon: &Daemon, prepare: fn(&RuntimeSlot)) -> f64 {
     let client = client(daemon, abi::MORPHEUS_POLICY_DEMOTE);
     let worker = stalled_worker(&client, 0, prepare);
@@ -106,7 +105,7 @@ fn a_demoted_worker_gets_a_tenth() {
     assert!(part > 0.15, "{part}");
     drop(daemon);
 
-    // Nobody is demoted who says that it must not be, nor who has tasks waiting behind it.
+    // A worker that says that it must not be demoted is not, nor is one that has tasks waiting behind it.
     for flag in [SlotFlag::Demotable, SlotFlag::Handoff] {
         let daemon = Daemon::schedule(&[]);
         let part = match flag {
@@ -159,8 +158,8 @@ fn a_marked_hog_is_demoted_and_a_controller_is_not() {
         Some(abi::MORPHEUS_EVENT_DEMOTED)
     );
     slot.clear_flag(SlotFlag::Hog);
-    // What it ran while it was demoted is charged tenfold, and is paid back first: where the emulator stood still during
-    // such a run, that is some of the window.
+    // Its CPU time while it was demoted is charged tenfold, and is paid back first: where the emulator stood still
+    // during such a run, that is some of the window.
     let mut windows = (0..3).map(|_| part());
     let after = windows.find(|part| (0.9..=1.1).contains(part));
     let after = after.expect("an equal again, in one of three windows");
@@ -317,7 +316,7 @@ fn who_serves_goes_ahead_and_its_own_process_waits_for_it() {
     assert!(part < 1.06, "nobody else waits for it: {part}");
 }
 
-/// What share of the CPU a worker gets beside four busy threads, if it goes to sleep after each long poll, and says Hello
+/// The share of the CPU of a worker beside four busy threads, if it goes to sleep after each long poll, and says Hello
 /// again this often: then it has another lease.
 fn share_of_one_that_rebinds(every: Option<Duration>) -> f64 {
     // With slices of a tick, which leave a worker far behind when its poll ends.
@@ -355,7 +354,7 @@ fn share_of_one_that_rebinds(every: Option<Duration>) -> f64 {
     shares[others.len()]
 }
 
-/// What a worker owes, its process owes, whatever lease it has.
+/// The debt of a worker is its process's, whatever lease it has.
 #[test]
 fn a_new_lease_does_not_shed_what_a_worker_owes() {
     if !can_run() {
@@ -585,7 +584,7 @@ fn a_sender_is_not_preempted_for_each_message() {
 }
 
 /// A demoted worker goes on after one of the kernel's own threads, at once, and with ten times its CPU time as vtime. It is
-/// no measure for the others: with the clock there, whoever computes would be far behind, and whoever wakes behind those.
+/// no measure for the others: with the clock there, tasks that compute would be far behind, and tasks that wake behind those.
 #[test]
 fn who_goes_on_out_of_order_does_not_take_the_clock_along() {
     if !can_run() {
@@ -629,7 +628,7 @@ fn who_goes_on_out_of_order_does_not_take_the_clock_along() {
     assert!(at(0.997) < Duration::from_millis(20));
 }
 
-/// A key that nobody holds any more is collected by this CPU's own thread.
+/// A key without a holder is collected by this CPU's own thread.
 fn have_a_kernel_thread_work() {
     const THREAD_KEYRING: libc::c_long = -1;
     // SAFETY: the strings end with a zero, and the payload is as long as said.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the BPF programs must be like, and no run can show.
+//! Rules for the sources of the BPF programs that no run can check.
 
 use std::fs;
 use std::path::Path;

@@ -100,7 +100,7 @@ fn heavy(cpu: usize) -> Busy {
     })
 }
 
-/// What each feature needs to have something to do.
+/// The threads that give each feature something to do.
 fn everything() -> Vec<Busy> {
     let mut threads = Busy::many(cpus(), 0);
     threads.extend(Busy::many(cpus(), 10));
@@ -148,7 +148,7 @@ fn each_feature_is_at_work() {
     assert!(wakes("lat_critical") > 0 && wakes("batch") > 0, "{numbers}");
     assert!(numbers["sleeps"][1].as_u64().unwrap() > 0, "{numbers}");
     assert_eq!(numbers["longrun"], true);
-    // Nobody is idle here, and that is seen after a few looks.
+    // No CPU is idle here, and that is seen after a few looks.
     let until = Instant::now() + 4 * PATIENCE;
     while daemon.numbers()["regime"] != "heavy" {
         assert!(Instant::now() < until, "{}", daemon.numbers());
@@ -192,7 +192,7 @@ fn what_is_switched_off_stays_off() {
     assert!(daemon.stop().success());
 }
 
-/// Whoever looks interactive and takes more than its share goes where the others are.
+/// A task that looks interactive and takes more than its share goes where the others are.
 #[test]
 fn nobody_gains_by_looking_interactive() {
     if !can_run() {
@@ -466,7 +466,7 @@ fn storms_are_found() {
     }
 }
 
-/// What the adaptive loop counts.
+/// The counters of the adaptive loop.
 const STAGES: [&str; 5] = [
     "regimes_changed",
     "batch_slices_by_sleep",
@@ -638,7 +638,7 @@ fn threads_above_that_come_at_each_tick() {
         assert!(thread.cpu_ns() > before, "one stood still for a second");
     }
     daemon.all_move(&["rescues"]);
-    // Newer kernels put back whoever waits there at another moment.
+    // Newer kernels put back tasks that wait there, at another moment.
     if !kernel_has("scx_bpf_dsq_reenq") {
         daemon.all_move(&["rescued_again"]);
     }
@@ -677,7 +677,7 @@ fn work_queues_are_not_taken_for_tasks_that_compute() {
     assert!(daemon.stop().success());
 }
 
-/// What is seen is kept, what is known of a name is how it begins, and a file that is no database is set aside.
+/// Observations are kept, tasks begin with what is known of their name, and a file that is no database is set aside.
 #[test]
 fn what_was_learnt_is_kept() {
     if !can_run() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the adaptive loop sets in the scheduler, and where each regime starts from.
+//! The knobs of the scheduler that the adaptive loop sets, and their baseline in each regime.
 
 use crate::adapt::regime::Regime;
 use crate::scaling::Scaled;
@@ -45,7 +45,7 @@ impl AffinityMode {
     }
 }
 
-/// What the scheduler reads at each decision.
+/// The values that the scheduler reads at each decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Knobs {
     /// The longest slice of tasks that are not batch.
@@ -71,9 +71,9 @@ pub struct Knobs {
 impl Knobs {
     /// Where a regime starts from, before anything has been measured.
     ///
-    /// Light: idle CPUs serve whoever wakes, so that slices may be longer and a task may compute for longer before it is
-    /// taken for batch. Mixed: short slices, tasks kept near their cache. Heavy: long slices, since everyone waits anyway
-    /// and switching costs what nobody has.
+    /// Light: idle CPUs serve each task that wakes, so that slices may be longer and a task may compute for longer before
+    /// it is taken for batch. Mixed: short slices, tasks kept near their cache. Heavy: long slices, since all tasks wait
+    /// anyway and switching costs CPU time, which is short.
     #[must_use]
     pub fn baseline(regime: Regime, scaled: &Scaled) -> Knobs {
         let mixed = Knobs {
@@ -113,7 +113,7 @@ impl Knobs {
         knobs.with_slice(knobs.slice_ns)
     }
 
-    /// What a scheduler without an adaptive loop runs with, all the time.
+    /// The knobs of a scheduler without an adaptive loop; they never change.
     #[must_use]
     pub fn fixed(scaled: &Scaled) -> Knobs {
         Knobs {

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! [`Adaptation`] is one step of that loop as a state machine: the same readings in the same order give the same decisions.
-//! It reads no clock and no map and starts no thread; whoever owns it does, about once in a second. Whatever it is told,
-//! the knobs stay within their bounds ([`Knobs::is_sound`]), and under readings that stay the same it comes to rest.
+//! It reads no clock and no map and starts no thread; its owner does, about once in a second. Whatever it is told, the
+//! knobs stay within their bounds ([`Knobs::is_sound`]), and under readings that stay the same it comes to rest.
 //!
 //! - [`regime`]: light, mixed or heavy.
 //! - [`knobs`]: what is set, and the baseline of each regime.
@@ -73,7 +73,7 @@ impl Switches {
     }
 }
 
-/// What the scheduler has counted since the last look.
+/// The counts of the scheduler since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reading {
     /// The time since then, as it really was.
@@ -92,7 +92,7 @@ pub struct Reading {
     pub burst: bool,
 }
 
-/// What is to be set, and what was seen.
+/// The knobs to set, and the observations behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The knobs from now on.
@@ -101,8 +101,8 @@ pub struct Decision {
     pub changed: bool,
     /// The regime in force.
     pub regime: Regime,
-    /// The slowest hundredth of the wakes of each tier, at best; none where nobody woke. See [`Histogram::quantile_ns`]
-    /// for how exact that is.
+    /// The slowest hundredth of the wakes of each tier, at best; none where no task woke. See
+    /// [`Histogram::quantile_ns`] for how exact that is.
     pub p99_ns: [Option<u64>; TIERS],
     /// How many of the sleeps were waits for I/O, in percent; none where there were too few to tell.
     pub io_percent: Option<u64>,
@@ -232,7 +232,7 @@ impl Adaptation {
     fn decide(&mut self, reading: &Reading, is_another: bool) -> Knobs {
         let mut knobs = Knobs::baseline(self.regime(), &self.scaled);
         if is_another {
-            // What was measured under another load says nothing about this one.
+            // Measurements under another load say nothing about this one.
             self.slice = Slice::new(knobs.slice_ns);
         }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What kind of load the machine is under, from how much of its time is idle.
+//! The kind of load that the machine is under, from the idle share of its time.
 //!
 //! A load near a bound would switch the knobs at every look. Two things prevent it: a Schmitt trigger (a regime is left at
 //! another share than it is entered), and a hold (two looks in a row must say the same).
@@ -43,7 +43,7 @@ impl Regime {
         }
     }
 
-    /// The regime that a share of idle time asks for, when this one is in force. What is not a number asks for nothing new.
+    /// The regime that a share of idle time asks for, when this one is in force. NaN asks for nothing new.
     #[must_use]
     pub fn asked_by(self, idle_share: f64) -> Regime {
         // Written so that a comparison with NaN, which is false, keeps the present one.

@@ -2,7 +2,7 @@
 //! Shorter slices while wakes wait too long, and the way back.
 //!
 //! Too long a wait is answered at once, by a quarter. The way back is slow, in steps and only after two calm seconds:
-//! what made the waits long is mostly still there, and slices that swing with every look help nobody.
+//! what made the waits long is mostly still there, and slices that swing with every look help no task.
 
 use crate::adapt::knobs::SLICE_FLOOR_NS;
 use crate::adapt::regime::Regime;
@@ -23,7 +23,7 @@ pub const fn p99_ceiling_ns(regime: Regime) -> u64 {
     }
 }
 
-/// Whether slices are shortened in a regime. In a light one long waits are not for a CPU; in a heavy one everybody waits,
+/// Whether slices are shortened in a regime. In a light one long waits are not for a CPU; in a heavy one all tasks wait,
 /// and shorter slices would only add switches.
 #[must_use]
 pub const fn tightens(regime: Regime) -> bool {
@@ -67,7 +67,7 @@ impl Slice {
         self.calm_ns = 0;
     }
 
-    /// Waits were short for so long: after two seconds of that, a step back at each look.
+    /// Waits were short for `elapsed_ns` more: after two seconds of that, a step back at each look.
     pub fn relax(&mut self, baseline_ns: u64, elapsed_ns: u64) {
         self.calm_ns = self.calm_ns.saturating_add(elapsed_ns);
         if self.calm_ns >= RELAX_AFTER_NS {

@@ -30,7 +30,7 @@ pub struct Sleeps {
 }
 
 impl Sleeps {
-    /// What came since an earlier reading of the same counters. Where one of them went back, they began anew.
+    /// The counts since an earlier reading of the same counters. Where one of them went back, they began anew.
     #[must_use]
     pub fn since(&self, earlier: &Sleeps) -> Sleeps {
         Sleeps {

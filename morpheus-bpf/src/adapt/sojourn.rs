@@ -43,12 +43,13 @@ impl Sojourn {
             .clamp(scaled.sojourn_floor_ns, scaled.sojourn_ceiling_ns);
     }
 
-    /// Takes a look: so many dispatches in that time. Returns the threshold from now on. No time, and nothing changes.
+    /// Takes a look: `dispatches` within `elapsed_ns`. Returns the threshold from now on. Without elapsed time nothing
+    /// changes.
     pub fn look(&mut self, dispatches: u64, elapsed_ns: u64, scaled: &Scaled) -> u64 {
         if elapsed_ns > 0 {
             let target_ns = match elapsed_ns.checked_div(dispatches) {
                 Some(interval_ns) => interval_ns.saturating_mul(INTERVALS),
-                // Nothing was dispatched, so nobody waited.
+                // Nothing was dispatched, so no task waited.
                 None => scaled.sojourn_ceiling_ns,
             };
             let target_ns = target_ns.clamp(scaled.sojourn_floor_ns, scaled.sojourn_ceiling_ns);

@@ -10,7 +10,7 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 
-/// A second of a mixed load with that many interactive wakes that waited so long.
+/// A second of a mixed load with that many interactive wakes that waited this long.
 fn reading(idle_share: f64, wakes: u64, wait_ns: u64) -> Reading {
     let mut histogram = Histogram::default();
     histogram.counts[bucket_of_ns(wait_ns)] = wakes;
@@ -250,7 +250,7 @@ fn counts<const N: usize>() -> impl Strategy<Value = [u64; N]> {
     proptest::collection::vec(count, N).prop_map(|counts| counts.try_into().expect("as many"))
 }
 
-/// What a scheduler may say, and what none ever would.
+/// Readings that a scheduler may give, and readings that none ever would.
 fn readings() -> impl Strategy<Value = Reading> {
     let idle_share = prop_oneof![4 => 0.0..=1.0f64, 1 => any::<f64>(), 1 => Just(f64::NAN)];
     let elapsed_ns = prop_oneof![4 => Just(SECOND), 1 => any::<u64>(), 1 => Just(0)];

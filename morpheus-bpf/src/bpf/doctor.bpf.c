@@ -166,7 +166,7 @@ static __always_inline bool is_unserved(__u64 roles)
 	return (roles >> 32 & 0xffff) && !(roles & 0xffffffff);
 }
 
-/* What a worker with a role adds to service.roles. */
+/* The amount that a worker with this role adds to service.roles. */
 static __always_inline __u64 amount(__u32 role)
 {
 	return role ? 1ULL << 16 * (role - 1) : 0;
@@ -230,7 +230,7 @@ static __always_inline void begin_poll(struct thread *thread, __u64 now)
 	thread->unserved_base_ns = unserved(thread, now);
 }
 
-/* What the thread that runs here has computed in its poll, as far as is known before it stops (end_run). */
+/* The CPU time of the thread that runs here in its poll, as far as is known before it stops (end_run). */
 static __always_inline __u64 computed(const struct thread *thread, __u64 now)
 {
 	return thread->cpu_ns + (thread->in_ns ? now - thread->in_ns : 0);
@@ -341,7 +341,7 @@ static __noinline int tell_end(__u32 tid, struct thread *thread, __u64 ended, __
 	}
 	fill(event, EVENT_END, tid, thread, now);
 	event->now_ns = ended;
-	/* What came after is another poll's. */
+	/* The time after that is another poll's. */
 	if (ended < now)
 		event->cpu_ns = thread->seen_cpu_ns;
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
@@ -465,7 +465,7 @@ static __always_inline void read_names(struct event *event, struct named *named)
 	bpf_probe_read_kernel_str(named->directory, NAME_BYTES, BPF_CORE_READ(entry, d_parent, d_name.name));
 }
 
-/* What lies above the stack pointer of a park: the frames of the worker's loop. */
+/* The bytes above the stack pointer of a park: the frames of the worker's loop. */
 #define ABOVE_PARK 4096
 
 static __always_inline void copy_bytes(__u32 tid, struct thread *thread, __u32 reason, __u64 slept_ns, __u64 now,
@@ -491,7 +491,7 @@ static __always_inline void copy_bytes(__u32 tid, struct thread *thread, __u32 r
 	event->event.arguments[2] = thread->arguments[2];
 	event->event.slept_ns = slept_ns;
 	event->event.label = read_label(thread);
-	/* What was in the ring before is not to be taken for a name. */
+	/* The earlier content of the ring is not to be taken for a name. */
 	event->named.file[0] = event->named.directory[0] = event->named.paths[0][0] = event->named.paths[1][0] = 0;
 	if (reason == REASON_WOKE && thread->system_call >= 0)
 		read_names(&event->event, &event->named);
@@ -877,7 +877,7 @@ static __noinline int add_thread(__u32 tid, __u64 now)
 	return bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
 }
 
-/* What is known of a thread, from now on where nothing was; NULL if there are too many. */
+/* The record of a thread, a new one where there was none; NULL if there are too many. */
 static __always_inline struct thread *thread_of(__u32 tid, __u64 now)
 {
 	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);

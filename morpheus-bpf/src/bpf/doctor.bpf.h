@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the doctor's programs and src/doctor.rs say to each other: constants and structures, the same in both. */
+/* The interface of the doctor's programs and src/doctor.rs: constants and structures, the same in both. */
 #ifndef MORPHEUS_DOCTOR_BPF_H
 #define MORPHEUS_DOCTOR_BPF_H
 
-/* What a thread of the process is. */
+/* Kinds of threads of the process. */
 #define KIND_UNKNOWN 0
 /* It polls tasks of a runtime. */
 #define KIND_WORKER 1
 /* It does something else: a thread of a blocking pool, or of no runtime. */
 #define KIND_OTHER 2
 
-/* What a known sleep is. */
+/* Kinds of known sleeps. */
 #define SLEEP_PARK 1
 /* In tokio's I/O driver. */
 #define SLEEP_DRIVER 2
@@ -61,7 +61,7 @@ struct service {
 	__u64 unserved_ns;
 };
 
-/* What is known of a thread. */
+/* The record of a thread. */
 struct thread {
 	__u32 kind;
 	/* Its runtime's index, and one; 0 where that is not known. */
@@ -78,7 +78,7 @@ struct thread {
 	/* Its stack is to be copied as soon as it runs. */
 	__u32 is_wanted;
 	/*
-	 * It runs, and from here on is not counted as computing yet; 0 of one that does not. What it has computed since it began to run,
+	 * It runs, and from here on is not counted as computing yet; 0 of one that does not. Its CPU time since it began to run,
 	 * in whatever poll, and the kernel's figure of its CPU time then.
 	 */
 	__u64 in_ns;

@@ -38,7 +38,7 @@ pub enum Verdict {
 pub struct Finding {
     /// How much it matters.
     pub verdict: Verdict,
-    /// What was looked at, what was found, and what to do about it.
+    /// The subject, the result, and the remedy if there is one.
     pub text: String,
 }
 
@@ -59,7 +59,7 @@ const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 ///
 /// # Errors
 ///
-/// What is missing, and what to do.
+/// The missing requirement and its remedy, as a message.
 pub fn scheduler_can_load(btf: Option<&Btf<'_>>) -> Result<(), String> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -104,7 +104,7 @@ pub fn observer() -> Vec<Finding> {
     findings
 }
 
-/// What the scheduler needs beside.
+/// The findings on the further needs of the scheduler.
 #[must_use]
 pub fn scheduler() -> Vec<Finding> {
     let mut findings = vec![sched_ext()];
@@ -126,7 +126,7 @@ pub fn scheduler() -> Vec<Finding> {
     findings
 }
 
-/// What the kernel describes of what the observer's programs need.
+/// The findings on the needs of the observer's programs, from the kernel's BTF.
 fn btf() -> Vec<Finding> {
     match Btf::from_vmlinux() {
         Ok(btf) => {
@@ -148,7 +148,7 @@ fn no_btf() -> Finding {
     )
 }
 
-/// What this kernel has of what these programs need.
+/// The findings on these needs of these programs, from the kernel's BTF.
 fn told(programs: &str, btf: &Btf<'_>, needs: &[Need]) -> Vec<Finding> {
     let found = Found::of(btf, needs.iter().flat_map(Need::symbols));
     judge(programs, &found, needs)
@@ -195,7 +195,7 @@ fn judge(programs: &str, found: &Found, needs: &[Need]) -> Vec<Finding> {
     findings
 }
 
-/// What the kernel lacks without which the scheduler's programs cannot be loaded, in a sentence; `None` if nothing is known to
+/// The missing symbols without which the scheduler's programs cannot be loaded, in a sentence; `None` if nothing is known to
 /// be missing.
 #[must_use]
 pub fn scheduler_lacks(btf: &Btf<'_>) -> Option<String> {
@@ -315,7 +315,7 @@ fn other_scheduler() -> Finding {
     }
 }
 
-/// Who decides over the CPUs' frequencies.
+/// The finding on the frequency governor of the CPUs.
 fn governor() -> Finding {
     match fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") {
         Ok(governor) if governor.trim() == "schedutil" => finding(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the BPF programs need of the kernel, and what they do without.
+//! The symbols of the kernel that the BPF programs need, and those that they can do without.
 //!
 //! The kernel is asked for each by its BTF, and not by its version: distributions bring features to older kernels, and build
 //! newer ones without them. The versions here are those that first had a thing, for the reader of a message. A test compares
@@ -11,13 +11,13 @@ use super::symbols::Symbol::{self, Constant, Field, Function, Struct, Tracepoint
 /// Something that is needed, or used where it is there.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
-    /// What for.
+    /// Its purpose.
     pub what: &'static str,
     /// One of these suffices, and of that everything.
     pub one_of: &'static [&'static [Symbol]],
     /// The first kernel that has it.
     pub since: &'static str,
-    /// What is lost without it; `None` where nothing loads.
+    /// The loss without it; `None` where nothing loads.
     pub without: Option<&'static str>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) const IDLE_BY_NODE: &[Symbol] = &[
 ];
 
 impl Need {
-    /// What of it the kernel has not: nothing, if it has one of the alternatives.
+    /// The symbols of it that the kernel lacks: none, if it has one of the alternatives.
     #[must_use]
     pub fn missing(&self, found: &Found) -> Vec<Symbol> {
         let missing_of = |all: &[Symbol]| -> Vec<Symbol> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a kernel has of functions, types, fields and constants, as its BTF describes them.
+//! The functions, types, fields and constants of a kernel, as its BTF describes them.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -40,7 +40,7 @@ impl fmt::Display for Symbol {
     }
 }
 
-/// What was found of the symbols that were looked for.
+/// The symbols that were looked for and found.
 #[derive(Clone, Debug, Default)]
 pub struct Found(HashSet<Symbol>);
 

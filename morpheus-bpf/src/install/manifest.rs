@@ -24,7 +24,7 @@ const FIRST_LINE: &str = "scx_morpheus manifest 1";
 /// An install writes some 25 lines of 100 bytes.
 const MOST_BYTES: u64 = 1 << 16;
 
-/// What is wrong with a manifest.
+/// Why a manifest is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
     /// It is a link, or no file.
@@ -100,7 +100,7 @@ impl Entry {
     }
 }
 
-/// What was installed.
+/// The installed files, and the directories made for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     /// The files.

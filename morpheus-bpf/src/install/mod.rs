@@ -37,22 +37,22 @@ pub struct File {
     pub path: PathBuf,
     /// Its permissions.
     pub mode: u32,
-    /// What it holds.
+    /// Its content.
     pub content: Vec<u8>,
 }
 
 /// A file that the command line is made into: a page of the manual, or completions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// What it is.
+    /// Its kind.
     pub kind: DocumentKind,
     /// The name of the file.
     pub name: String,
-    /// What it holds.
+    /// Its content.
     pub content: Vec<u8>,
 }
 
-/// What a [`Document`] is, which decides its directory.
+/// The kind of a [`Document`], which decides its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentKind {
     /// A page of the manual, in section 1.
@@ -73,7 +73,7 @@ pub enum Error {
     Place {
         /// The prefix or the root.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: &'static str,
     },
     /// The user may not write there.
@@ -96,7 +96,7 @@ pub enum Error {
     Manifest {
         /// The list.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: manifest::Invalid,
     },
     /// There is no such list.
@@ -129,7 +129,7 @@ impl Error {
     }
 }
 
-/// What happens to a file.
+/// The action on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// It is written for the first time.
@@ -162,7 +162,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// What happens, file by file.
+/// The actions, file by file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Paths as the system sees them, with the root.
@@ -251,7 +251,7 @@ impl<'a> Install<'a> {
         })
     }
 
-    /// What will be done.
+    /// The planned actions.
     #[must_use]
     pub fn shown(&self) -> Plan {
         let steps = self.files.iter();
@@ -287,7 +287,7 @@ impl<'a> Install<'a> {
         Ok(())
     }
 
-    /// What is installed afterwards: also files of an earlier install that this one has no more, as they are still there.
+    /// The manifest after this install: also files of an earlier install that this one has no more, as they are still there.
     fn manifest(&self) -> Manifest {
         let mut manifest = self.before.clone();
         for (action, file) in &self.files {
@@ -364,7 +364,7 @@ impl<'a> Uninstall<'a> {
         })
     }
 
-    /// What will be done.
+    /// The planned actions.
     #[must_use]
     pub fn shown(&self) -> Plan {
         let steps = self.files.iter();

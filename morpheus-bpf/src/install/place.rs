@@ -111,7 +111,7 @@ impl Place {
         self.prefix.join("lib/scx_morpheus/manifest")
     }
 
-    /// What an uninstall leaves and is there, with what it is.
+    /// The existing paths that an uninstall leaves, each with a description.
     #[must_use]
     pub fn left(&self) -> Vec<(&'static str, PathBuf)> {
         let kept = [

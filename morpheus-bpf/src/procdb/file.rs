@@ -2,9 +2,9 @@
 //! The process database's file.
 //!
 //! A crash at any moment leaves the old content or the new one: it is written beside the old file, brought to the disk, and
-//! only then put in its place. What still goes wrong (a disk that lies, a file that somebody edited) a checksum finds. Then
-//! the file is set aside for whoever wants to look, and the scheduler starts with an empty database: it is a convenience,
-//! and no reason not to schedule.
+//! only then put in its place. A checksum finds the remaining errors (a disk that lies, a file that was edited). Then the
+//! file is set aside for inspection, and the scheduler starts with an empty database: it is a convenience, and no reason
+//! not to schedule.
 //!
 //! All numbers are little-endian:
 //!
@@ -35,7 +35,7 @@ const MOST_BYTES: usize = HEADER_BYTES + CAPACITY * PROFILE_BYTES + CHECKSUM_BYT
 /// As many files are set aside, then the last one is replaced: enough to look at, not enough to fill a disk.
 const MOST_SET_ASIDE: u32 = 8;
 
-/// What is wrong with a file's content.
+/// Why a file's content is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
     /// It is not a regular file, or a link.
@@ -133,7 +133,7 @@ pub fn decode(bytes: &[u8]) -> Result<ProcDb, Invalid> {
     Ok(database)
 }
 
-/// What follows a name.
+/// The fields of an entry after its name.
 fn profile(rest: &mut Rest<'_>, look: u64) -> Result<Profile, Invalid> {
     let avg_runtime_ns = rest.u64()?;
     let last_look = rest.u64()?;
@@ -156,7 +156,7 @@ fn profile(rest: &mut Rest<'_>, look: u64) -> Result<Profile, Invalid> {
     })
 }
 
-/// What has not been read yet.
+/// The bytes that have not been read yet.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {

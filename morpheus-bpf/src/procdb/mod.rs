@@ -13,9 +13,9 @@
 //!                                         file (saved at the end, loaded at the start)
 //! ```
 //!
-//! Names are claims: a process sets its own. What that gains is a first impression, once. And a flood of made-up names
-//! evicts names that were hardly seen before any that was seen often, of those that were seen within the last minute or so;
-//! what is older is learnt again.
+//! Names are claims: a process sets its own. All that it gains by that is a first impression, once. And a flood of made-up
+//! names evicts names that were hardly seen before any that was seen often, of those that were seen within the last minute
+//! or so; what is older is learnt again.
 
 pub mod file;
 
@@ -42,10 +42,10 @@ const SMOOTHING: u64 = 8;
 const AGREES_WITHIN: u64 = 16;
 /// ... or by at most this: relative to a few microseconds everything varies.
 const AGREES_WITHIN_NS: u64 = 2_000;
-/// Names last seen less than so many looks apart are equally stale.
+/// Names last seen less than this number of looks apart are equally stale.
 const LOOKS_PER_AGE: u64 = 64;
 
-/// What is known of a name.
+/// The observations of the tasks of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// The tier of the last observation.
@@ -99,7 +99,7 @@ impl Profile {
     }
 }
 
-/// What a task of a name is to start as.
+/// The tier and the run time with which tasks of a name start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prediction {
     /// The name, padded with zeroes.
@@ -110,7 +110,7 @@ pub struct Prediction {
     pub avg_runtime_ns: u64,
 }
 
-/// What is known of all names.
+/// The profiles of all names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcDb {
     /// In the order of the names, so that everything that goes through them is the same each time.
@@ -175,13 +175,13 @@ impl ProcDb {
         }
     }
 
-    /// What is known of a name.
+    /// The profile of a name.
     #[must_use]
     pub fn profile(&self, comm: [u8; COMM_BYTES]) -> Option<&Profile> {
         self.profiles.get(&name(comm))
     }
 
-    /// What tasks are to start as, for the names whose observations agree; in the order of the names.
+    /// The predictions for the names whose observations agree, in the order of the names.
     pub fn predictions(&self) -> impl Iterator<Item = Prediction> + '_ {
         self.profiles
             .iter()

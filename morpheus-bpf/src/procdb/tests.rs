@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What is learnt, what is predicted, and what is forgotten.
+//! Tests of learning, predicting and forgetting.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ pub(super) fn comm(text: &str) -> [u8; COMM_BYTES] {
     comm
 }
 
-/// Observes a name so often.
+/// Observes a name this number of times.
 pub(super) fn observe(database: &mut ProcDb, text: &str, tier: Tier, runtime_ns: u64, times: u32) {
     for _ in 0..times {
         database.observe(comm(text), tier, runtime_ns);

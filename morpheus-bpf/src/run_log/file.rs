@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A log file that takes no more than so much of the disk: at its most it becomes `NAME.1`, that one `NAME.2`, and so on to
-//! the last, which is replaced.
+//! A log file that takes no more than a fixed part of the disk: at its most it becomes `NAME.1`, that one `NAME.2`, and so
+//! on to the last, which is replaced.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -44,8 +44,8 @@ impl Rotated {
         })
     }
 
-    /// Writes this whole, to the next file if it has no room in this one. What cannot be written is lost, and told of when the
-    /// next can be.
+    /// Writes this whole, to the next file if it has no room in this one. Text that cannot be written is lost, and the next
+    /// text that can be says so.
     pub(super) fn write(&mut self, text: &[u8]) {
         if self.bytes > 0 && self.bytes + text.len() as u64 > self.most_bytes {
             self.rotate();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a run leaves to read when it was started with `scx_morpheus start`: the kernel's lines about scheduling, and what the
-//! daemon says when the kernel takes the scheduler out, in one file and in their order.
+//! The log of a run that was started with `scx_morpheus start`: the kernel's lines about scheduling, and the daemon's report
+//! when the kernel takes the scheduler out, in one file and in their order.
 //!
 //! A thread follows the kernel's log from the start of the run on. It ends when the [`RunLog`] is dropped, and has written
 //! by then what the kernel had logged. Under systemd there is none: the journal has both.
@@ -45,7 +45,7 @@ pub enum Error {
     Thread(io::Error),
 }
 
-/// What a run says: on standard error, and in the file where there is one.
+/// The output of a run: on standard error, and in the file where there is one.
 #[derive(Debug, Default)]
 pub struct RunLog {
     capture: Option<Capture>,

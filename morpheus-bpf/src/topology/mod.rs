@@ -2,8 +2,8 @@
 //! Which CPUs there are and what they share: cores, caches, packages, NUMA nodes; and which are the small ones of a hybrid
 //! machine.
 //!
-//! From sysfs, which lacks much of this in a virtual machine, in a container, and for CPUs that are offline. What is
-//! missing is put in place by what is there: a cache that is not described is taken to be the core's (L2) or the package's
+//! From sysfs, which lacks much of this in a virtual machine, in a container, and for CPUs that are offline. Missing parts
+//! are derived from those that are there: a cache that is not described is taken to be the core's (L2) or the package's
 //! (L3), a CPU without a node to be in the first. So a topology always can be read, and is at worst a flat one.
 
 mod list;
@@ -24,7 +24,7 @@ pub const MOST_CAPACITY: u32 = 1024;
 /// How many levels there are.
 const LEVELS: usize = 5;
 
-/// What CPUs may share.
+/// The levels at which CPUs may share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// A core: its threads (SMT).
@@ -160,7 +160,7 @@ impl Topology {
         self.cpus.iter().filter(|cpu| cpu.online)
     }
 
-    /// The CPUs that share this with a CPU, itself among them; nobody where there is no such CPU.
+    /// The CPUs that share this with a CPU, itself among them; none where there is no such CPU.
     pub fn sharing(&self, id: u32, level: Level) -> impl Iterator<Item = &Cpu> {
         let domain = self.cpu(id).map(|cpu| cpu.domain(level));
         self.cpus
@@ -216,7 +216,7 @@ impl fmt::Display for Topology {
     }
 }
 
-/// What tells domains apart: the same key on a level, the same domain.
+/// The keys that tell domains apart: the same key on a level, the same domain.
 struct Keys(BTreeMap<u32, [i64; LEVELS]>);
 
 impl Keys {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Single values of the topology, as sysfs has them. What is missing or makes no sense is none.
+//! Single values of the topology, as sysfs has them. A value that is missing or makes no sense is none.
 
 use std::fs::{self, File};
 use std::io::Read;

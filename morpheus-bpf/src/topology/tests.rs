@@ -99,7 +99,7 @@ fn hybrid_by_capacity_and_by_what_the_firmware_says() {
     let topology = tree.read();
     assert_eq!(small(&topology), [4, 5, 6, 7]);
     assert_eq!(topology.cpu(7).unwrap().capacity, 1024 * 35 / 60);
-    // What the kernel goes by counts more: one big, two nearly as big, the rest small, and one unknown.
+    // The capacities that the kernel goes by count more: one big, two nearly as big, the rest small, and one unknown.
     for (cpu, capacity) in [(0, "1024"), (1, "870"), (2, "870"), (3, "325"), (4, "325")] {
         tree.of_cpu(cpu, "cpu_capacity", capacity);
     }

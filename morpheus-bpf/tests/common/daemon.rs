@@ -31,7 +31,7 @@ fn fresh_socket() -> PathBuf {
         .join("broker.sock")
 }
 
-/// What a daemon does.
+/// The kinds of daemons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Observer,
@@ -60,9 +60,9 @@ impl Kind {
 pub struct Daemon {
     pub child: Child,
     pub socket: PathBuf,
-    /// What it prints with `--stats 1`.
+    /// The lines that it prints with `--stats 1`.
     pub lines: Receiver<String>,
-    /// What it says on standard error, after the first line.
+    /// The lines on its standard error, after the first one.
     pub errors: Receiver<String>,
 }
 
@@ -82,7 +82,7 @@ impl Daemon {
         Daemon::spawn(&[fresh, arguments].concat(), "scheduling")
     }
 
-    /// What it has counted.
+    /// The value of one of its counters.
     pub fn counter(&self, name: &str) -> u64 {
         self.numbers()["counters"][name]
             .as_u64()
@@ -109,7 +109,7 @@ impl Daemon {
         }
     }
 
-    /// What `scx_morpheus status --json` says of it.
+    /// The output of `scx_morpheus status --json` about it.
     pub fn numbers(&self) -> serde_json::Value {
         let output = Command::new(program())
             .args(["status", "--json", "--socket"])

@@ -9,7 +9,7 @@ use libbpf_rs::libbpf_sys::{
     bpf_test_run_opts,
 };
 
-/// What the kernel says of the reason.
+/// The kernel's message about the reason.
 pub const MESSAGE: &str = "asked to";
 
 /// The kernel's number of its function.

@@ -8,7 +8,7 @@ use super::tracing::{self, Line};
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// What cpufreq has for a CPU.
+/// The path of a file of cpufreq for a CPU.
 fn of_cpu(cpu: usize, file: &str) -> PathBuf {
     Path::new(CPUS).join(format!("cpu{cpu}/cpufreq/{file}"))
 }
@@ -34,7 +34,7 @@ pub fn lowest_khz(cpu: usize) -> u64 {
     read(&of_cpu(cpu, "cpuinfo_min_freq")).parse().unwrap()
 }
 
-/// What was last asked for. The guest's CPUs do not measure what they have.
+/// The frequency that was last asked for. The guest's CPUs do not measure their real one.
 pub fn present_khz(cpu: usize) -> u64 {
     read(&of_cpu(cpu, "scaling_cur_freq")).parse().unwrap()
 }
@@ -52,7 +52,7 @@ pub fn tick_ns() -> u64 {
     1_000_000_000 / hz
 }
 
-/// A governor for so many CPUs, until it is dropped.
+/// A governor for the first CPUs, until it is dropped.
 pub struct Governor(Vec<(PathBuf, String)>);
 
 impl Governor {
@@ -113,7 +113,7 @@ impl Trace {
         Trace { tid }
     }
 
-    /// What there was, by time.
+    /// The traced events, by time.
     pub fn events(self) -> Vec<Event> {
         let mut events: Vec<Event> = tracing::end()
             .lines()
@@ -161,15 +161,15 @@ fn parse(line: &str, tid: u32) -> Option<Event> {
 /// A thread that slept for long enough got a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// What was asked for on that CPU before.
+    /// The frequency that was asked for on that CPU before.
     pub before_khz: u64,
     /// How much later the highest frequency was asked for, in ns; 0 if it was so at that moment. `None` if it was not until
     /// the next start.
     pub until_highest_ns: Option<u64>,
 }
 
-/// The starts of the traced thread after so long a sleep. `initial_khz` is what was asked for on each CPU when the trace
-/// began.
+/// The starts of the traced thread after a sleep of at least this length. `initial_khz` is what was asked for on each
+/// CPU when the trace began.
 ///
 /// A switch is traced some microseconds after the scheduler was told of it, so what was asked for in the last 100 µs
 /// before it is taken for an answer to it.

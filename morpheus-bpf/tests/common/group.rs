@@ -38,8 +38,8 @@ impl Group {
         fs::write(self.path.join(file), value).unwrap();
     }
 
-    /// Limits it until the guard is dropped. Whoever is to end has to run for it: made after the threads, the guard goes
-    /// before them, also when a test fails.
+    /// Limits it until the guard is dropped. A thread that is to end has to run for it: made after the threads, the
+    /// guard goes before them, also when a test fails.
     pub fn limit(&self, value: &str) -> Limit {
         self.set("cpu.max", value);
         Limit(self.path.join("cpu.max"))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the tests of the scheduler share.
+//! The common part of the tests of the scheduler.
 
 use std::fs;
 use std::sync::Arc;

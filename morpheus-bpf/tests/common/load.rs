@@ -242,7 +242,7 @@ pub fn compute() {
     std::hint::spin_loop();
 }
 
-/// Computes until the calling thread has had so much CPU time.
+/// Computes until the calling thread has had this much CPU time.
 pub fn compute_for(time: Duration) {
     let until = own_cpu_ns() + time.as_nanos() as u64;
     while own_cpu_ns() < until {
@@ -296,7 +296,7 @@ pub fn pin_to(cpus: &[usize]) {
     rustix::thread::sched_setaffinity(None, &set).unwrap();
 }
 
-/// What each got of all that they got together, in this time.
+/// The share of each thread in the CPU time of all of them, in this time.
 pub fn shares(threads: &[&Busy], window: Duration) -> Vec<f64> {
     let before: Vec<u64> = threads.iter().map(|thread| thread.cpu_ns()).collect();
     std::thread::sleep(window);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the tests of the kernel side share: a daemon, and applications that talk to it as any other would.
+//! The common part of the tests of the kernel side: a daemon, and applications that talk to it as any other would.
 //!
 //! - [`daemon`]: the daemon as a child.
 //! - [`client`]: an application with its lease.
@@ -43,7 +43,7 @@ use rustix::time::clock_gettime;
 
 pub const PAGE: usize = 4096;
 pub const BUDGET: Duration = Duration::from_millis(1);
-/// Whoever waits longer has waited in vain. A machine may be busy.
+/// The longest wait for something that has to happen. A machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long a load lasts: the seconds in this environment variable, or 12.
@@ -52,7 +52,7 @@ pub fn window(variable: &str) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// What a test says whether or not it passes; `eprintln!` would be kept back.
+/// Prints a line of a test whether or not it passes; `eprintln!` would be kept back.
 pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -12,7 +12,7 @@ use morpheus_patients::{Fault, Patient};
 use super::daemon::program;
 use super::{in_guest, say};
 
-/// What a patient ends with whose fault cannot be had here.
+/// The exit code of a patient whose fault cannot be had here.
 const ABSENT: i32 = morpheus_patients::service::ABSENT as i32;
 
 /// The file of a program of `morpheus-patients`.
@@ -117,7 +117,7 @@ impl Drop for Process {
     }
 }
 
-/// What a process may execute. Probes in its code would be a mapping more (`[uprobes]`).
+/// The executable mappings of a process. Probes in its code would be a mapping more (`[uprobes]`).
 fn code(pid: u32) -> Vec<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let executable = |line: &&str| {
@@ -128,7 +128,7 @@ fn code(pid: u32) -> Vec<String> {
     maps.lines().filter(executable).map(str::to_owned).collect()
 }
 
-/// What the doctor calls it.
+/// The doctor's name for a fault.
 pub fn doing(fault: Fault) -> Doing {
     match fault {
         Fault::Computing => Doing::Computing,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What BPF programs take, by the kernel's own count.
+//! The run time of BPF programs, by the kernel's own count.
 //!
 //! In virtual time a nanosecond is a number of instructions, so that these are counts of instructions, of all CPUs that run meanwhile:
 //! a CPU that waits for a lock lets the others go on, and with many busy CPUs (from eight on, by what callbacks without locks
-//! take) the emulator's turns also end within programs. What the counting itself takes is in each call, too.
+//! take) the emulator's turns also end within programs. The time of the counting itself is in each call, too.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,7 +40,7 @@ impl Drop for Counting {
 }
 
 impl Programs {
-    /// What was counted so far.
+    /// The counts so far.
     pub fn now() -> Programs {
         let mut programs = Programs::default();
         for program in ProgInfoIter::default() {
@@ -52,7 +52,7 @@ impl Programs {
         programs
     }
 
-    /// What was counted since then, of programs that ran.
+    /// The counts since then, of programs that ran.
     pub fn since(&self, before: &Programs) -> Programs {
         let earlier = |name| before.0.get(name).copied().unwrap_or_default();
         let more = self.0.iter().map(|(name, runs)| {

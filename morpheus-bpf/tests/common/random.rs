@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Numbers that nobody chose, and that are the same in each run.
+//! Pseudo-random numbers that are the same in each run.
 
 /// A linear congruential generator; its upper bits are good enough for tests.
 pub struct Random {

@@ -38,7 +38,7 @@ impl Ring {
                 return Some(event);
             }
             let left = until.checked_duration_since(Instant::now())?;
-            // Some events wake nobody: looked for now and then.
+            // Some events wake no reader: looked for now and then.
             let left = left.min(Duration::from_millis(1));
             let timeout = Timespec {
                 tv_sec: 0,

@@ -36,7 +36,7 @@ pub struct Line<'a> {
     pub at_ns: u64,
     /// The CPU that it was written on.
     pub cpu: usize,
-    /// What comes after the event's name.
+    /// The text after the event's name.
     pub fields: &'a str,
 }
 

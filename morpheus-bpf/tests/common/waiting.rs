@@ -26,7 +26,7 @@ impl Trace {
         Trace(())
     }
 
-    /// What there was of these threads, each of which may run on every CPU.
+    /// The waits of these threads, each of which may run on every CPU.
     pub fn end(self, cpus: usize, threads: &HashSet<u32>) -> Waiting {
         let trace = tracing::end();
         switch_events("0");

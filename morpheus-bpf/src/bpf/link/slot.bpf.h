@@ -65,8 +65,8 @@ struct process {
  *
  * It is written by the CPU that runs the thread or switches it, which are ordered, and when the thread is bound.
  *
- * What a worker is busy with has a number, its *episode*: that of the watched poll or, if its process has marked it as a hog, a
- * number that is made from how often it has parked. 0 is neither. Each consequence of an episode ends with it.
+ * The present activity of a worker has a number, its *episode*: that of the watched poll or, if its process has marked it as a
+ * hog, a number that is made from how often it has parked. 0 is neither. Each consequence of an episode ends with it.
  */
 struct worker {
 	/* 0: not bound. */

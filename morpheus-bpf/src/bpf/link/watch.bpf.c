@@ -3,7 +3,7 @@
  * The watch over workers: finds workers that sleep in a poll, and polls that use up their budget.
  *
  * The functions follow the life of a worker: it is switched in and out (on_switch), and sampled while it runs (tick; or
- * on_interrupt where that timer is not armed). What follows is decided elsewhere (watch.bpf.h).
+ * on_interrupt where that timer is not armed). The consequences are decided elsewhere (watch.bpf.h).
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>

@@ -16,8 +16,8 @@
  * what its tasks add and take away to itself (struct pending), and adds the balance to the group at its next tick, or when it is
  * about to idle: a task that sleeps and wakes within a tick writes to no line that CPUs share. Sums are late by a tick at most.
  *
- * What wants the CPU is counted where tasks come by in any case (enqueue, running, stopping), and not in callbacks of its
- * own (runnable, quiescent), which would be called where there are no groups, too. For the same reason there are no
+ * Tasks that want the CPU are counted where they come by in any case (enqueue, running, stopping), and not in callbacks of
+ * its own (runnable, quiescent), which would be called where there are no groups, too. For the same reason there are no
  * callbacks for moves between groups: a task that waits or runs is put into a queue anew when it is moved, one that sleeps
  * when it wakes, and then it is seen where it is. A task remembers what it was counted as, so that it can be taken back.
  *
@@ -35,7 +35,7 @@
 /* Off: a group's weight is that of its tasks. */
 /* A cgroup deeper than this below one with an index counts as part of the root. */
 #define MOST_DEPTH 256
-/* Nobody has less: a 64th. What is charged for a turn then is some 6,000 times the turn, and is waited for. */
+/* The least effective weight: a 64th. The charge for a turn then is some 6,000 times the turn, and is waited for. */
 #define LEAST_WEIGHT (1U << WEIGHT_SHIFT >> 6)
 /* Of the products on the way there. A task's weight and a group's have 14 bits each. */
 #define PRODUCT_SHIFT 30
@@ -65,7 +65,7 @@ struct {
 	__type(value, struct merged);
 } merged_groups SEC(".maps");
 
-/* What the tasks of one CPU have added to a group's `total` and `active`, and the group does not know yet. */
+/* The amounts that the tasks of one CPU have added to a group's `total` and `active`, and that are not there yet. */
 struct pending {
 	/* The group's `id`: the index may have got another one. */
 	__u64 id;
@@ -107,9 +107,9 @@ __u32 group_weight(struct task_struct *task __arg_trusted)
 }
 
 /*
- * Counts a group in its parent by what it weighs now, if somebody in it wants the CPU; and so on upwards, where that makes a
- * difference. Others do the same at the same time, without a lock: whoever changes something looks afterwards whether what
- * it has counted is still right, so that the last one leaves it right.
+ * Counts a group in its parent by what it weighs now, if a task in it wants the CPU; and so on upwards, where that makes a
+ * difference. Others do the same at the same time, without a lock: a CPU that changes something looks afterwards whether
+ * its count is still right, so that the last one leaves it right.
  */
 int count_group(__u32 index)
 {
@@ -153,7 +153,7 @@ __u32 weight_in(__u32 index, __u32 own)
 
 		if (index == ROOT_GROUP || !group)
 			break;
-		/* Who is counted at this moment may not be there yet. */
+		/* A task or group that is counted at this moment may not be in the total yet. */
 		total = READ_ONCE(group->total);
 		if (total < least || (__s64)total < 0)
 			total = least ? least : 1;
@@ -490,7 +490,7 @@ static __always_inline void weigh_group(const struct cgroup *cgroup, __u32 weigh
 		merged->weight = weight;
 }
 
-/* A cgroup goes, and nobody is in it. */
+/* A cgroup goes, and no task is in it. */
 static __always_inline void remove_group(const struct cgroup *cgroup)
 {
 	struct group *group = own_group(cgroup);
@@ -500,7 +500,7 @@ static __always_inline void remove_group(const struct cgroup *cgroup)
 		bpf_map_delete_elem(&merged_groups, &id);
 		return;
 	}
-	/* Those that have ended and were not seen to: nobody is left in it. */
+	/* Those that have ended and were not seen to: no task is left in it. */
 	group->active = 0;
 	count_group(own_index(cgroup));
 	group->quota_ns = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the parts of the groups have in common: weights (groups.bpf.c), accounts (quota.bpf.c) and tasks that wait (limit.bpf.c). */
+/* The common part of weights (groups.bpf.c), accounts (quota.bpf.c) and tasks that wait (limit.bpf.c) of groups. */
 #ifndef MORPHEUS_GROUPS_BPF_H
 #define MORPHEUS_GROUPS_BPF_H
 
@@ -13,7 +13,7 @@
 #define MOST_LEVELS 16
 
 struct group {
-	/* The cgroup's number; 0: nobody has this index. */
+	/* The cgroup's number; 0: the index is free. */
 	__u64 id;
 	__u32 parent;
 	__u32 level;
@@ -25,7 +25,7 @@ struct group {
 	/* Of this index, there are the queue and the timer (limit.bpf.h). */
 	__u32 prepared;
 	__u64 total;
-	/* In each period, so much CPU time; 0: no limit. */
+	/* The CPU time in each period; 0: no limit. */
 	__u64 quota_ns;
 	__u64 period_ns;
 	/* So much that was left over may be used later. */
@@ -33,7 +33,7 @@ struct group {
 	/* When the present period began, and what is left of its quota; less than 0 is owed. */
 	__u64 began_ns;
 	__s64 left_ns;
-	/* When somebody last had to wait for the next period; and its timer is armed. */
+	/* When a task last had to wait for the next period; and its timer is armed. */
 	__u64 waited_ns;
 	__u32 armed;
 	/* Tasks that were released from its queue and have not run since (limit.bpf.h). */
@@ -106,7 +106,7 @@ bool find_group(struct task_struct *task __arg_trusted, struct member *member);
 __u32 spent_group(__u32 index, bool crowded, __u64 now);
 int refill(__u32 index, __u64 now);
 int set_quota(__u32 index, __u64 period_us, __u64 quota_us, __u64 burst_us);
-/* What a group needs to have a limit, once for each index; and a limit was set or lifted, or the group goes (limit.bpf.c). */
+/* Prepares an index for a group with a limit, once for each; and a limit was set or lifted, or the group goes (limit.bpf.c). */
 int prepare_limit(__u32 index);
 int limit_changed(__u32 index);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What groups may use of the CPU at most (cpu.max): which tasks wait, and until when.
+ * Limits of the CPU time of groups (cpu.max): which tasks wait, and until when.
  *
  * A task of a group that has used up its quota (quota.bpf.h) goes to the end of a queue of that group, which no CPU serves. Of
  * several spent groups, nested, it is the one next to the root. A timer of the group releases tasks from the head of the queue
@@ -37,7 +37,7 @@
  * A look moves MOST_RELEASED + 4 * CPUs + MOST_BREATHS tasks at most, and asks for an idle CPU until none is found.
  *
  * Not limited are the kernel's threads, tasks that end, those that may not migrate at present, and those in the midst of
- * reading what RCU protects: others may wait for what they hold. What they use is charged all the same.
+ * reading what RCU protects: others may wait for what they hold. Their CPU time is charged all the same.
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -51,7 +51,7 @@
 #define TIMED_NS 10000000LL
 /* A group's timer goes on for this time after a task had to wait. */
 #define LIMITED_FOR_NS 2000000000ULL
-/* While tasks wait, the timer looks at least so often, and at most. */
+/* While tasks wait, the timer looks at least and at most this often. */
 #define LONGEST_LOOK_NS 100000000ULL
 #define SHORTEST_LOOK_NS 1000000ULL
 /* While quota is left that a crowd waits for, or tasks wait that are due for a breath. */
@@ -66,7 +66,7 @@
 #define CROWD_ROUND_NS 2000000000ULL
 /* which is not shorter than this. */
 #define LEAST_CROWD_SLICE_NS 20000ULL
-/* What it takes to switch to a task, at most: an emulated machine's. */
+/* The longest time that a switch to a task takes: an emulated machine's. */
 #define SWITCH_NS 50000
 /* From this time on tasks that wait get breaths, evenly: as many as wait in BREATH_ROUND_NS; */
 #define BREATH_AFTER_NS 2500000000ULL
@@ -146,7 +146,7 @@ static __always_inline __u64 period_rest_ns(const struct group *group, __u64 now
 
 	if ((__s64)rest_ns < (__s64)SHORTEST_LOOK_NS)
 		return SHORTEST_LOOK_NS;
-	/* Without a limit nobody waits any more. */
+	/* Without a limit no task waits any more. */
 	return rest_ns > LONGEST_LOOK_NS || !READ_ONCE(group->quota_ns) ? LONGEST_LOOK_NS : rest_ns;
 }
 
@@ -158,7 +158,7 @@ static __always_inline void start_period_timer(__u32 index, __u64 rest_ns)
 		bpf_timer_start(&period_timer->timer, rest_ns, 0);
 }
 
-/* Somebody comes to wait there. */
+/* A task comes to wait there. */
 static __always_inline void watch_group(__u32 index, struct group *group, __u64 now)
 {
 	/* First, so that a timer that is about to stop sees it, or is seen to have stopped. */
@@ -327,7 +327,7 @@ static __always_inline __u64 crowd_slice(const struct group *group, __u32 waitin
 {
 	__u64 quota_ns = READ_ONCE(group->quota_ns), period_ns = READ_ONCE(group->period_ns), slice;
 
-	/* A quota for so many CPUs is no bound, and its product would be none either. */
+	/* A quota for 1024 CPUs or more is no bound, and its product would be none either. */
 	if (!period_ns || !waiting || quota_ns / period_ns >= 1024)
 		return slice_ns;
 	slice = CROWD_ROUND_NS / waiting * (quota_ns >> 10) / (period_ns >> 10);
@@ -375,7 +375,7 @@ static __always_inline __u32 breaths_due(struct group *group, __u32 waiting, __u
 	if (before(group->looked_ns + MOST_LATE_NS, now))
 		group->looked_ns = now - MOST_LATE_NS;
 	breaths = waiting * (now - group->looked_ns) / BREATH_ROUND_NS;
-	/* What is not enough for one counts at the next look. */
+	/* A rest that is not enough for one counts at the next look. */
 	group->looked_ns += breaths * BREATH_ROUND_NS / waiting;
 	return breaths < MOST_BREATHS / HURRY ? breaths : MOST_BREATHS / HURRY - 1;
 }
@@ -421,7 +421,7 @@ static int period_ended(void *map, __u32 *key, struct period_timer *period_timer
 	waited_ns = READ_ONCE(group->waited_ns);
 	if (scx_bpf_dsq_nr_queued(LIMIT_QUEUE(index)) <= 0 && before(waited_ns + LIMITED_FOR_NS, now)) {
 		__sync_lock_test_and_set(&group->armed, 0);
-		/* Unless somebody came meanwhile who took it for armed. */
+		/* Unless a task came meanwhile and took it for armed. */
 		if (READ_ONCE(group->waited_ns) == waited_ns || __sync_lock_test_and_set(&group->armed, 1))
 			return 0;
 	}
@@ -483,7 +483,7 @@ int begin_limited(struct task_struct *task __arg_trusted, __u64 now)
 	return 0;
 }
 
-/* A task of a group has run up to a tick. What it weighs may be another thing by now. */
+/* A task of a group has run up to a tick. Its weight may be another by now. */
 int tick_in_group(struct task_struct *task __arg_trusted, __u64 now)
 {
 	__s32 index = bpf_get_smp_processor_id();
@@ -512,7 +512,7 @@ int tick_in_group(struct task_struct *task __arg_trusted, __u64 now)
 	return 0;
 }
 
-/* What a group needs to have a limit: once for each index. */
+/* Prepares an index for a group with a limit: once for each. */
 int prepare_limit(__u32 index)
 {
 	struct period_timer *period_timer = bpf_map_lookup_elem(&period_timers, &index);

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What groups may use of the CPU at most (cpu.max): accounts.
+ * Limits of the CPU time of groups (cpu.max): accounts.
  *
  * A group has a quota for each period, and what its tasks use, wherever they run, is taken from its account and from those
- * of the groups that it is in. So the tightest limit counts. A new period is noticed by whoever looks first: while nobody
- * waits, no timer runs.
+ * of the groups that it is in. So the tightest limit counts. A new period is noticed by the CPU that looks first: while no
+ * task waits, no timer runs.
  *
- * What is used beyond the quota is owed and taken from the next periods. So the average is exact, and what is said of one
- * period is off by what was owed: how much that can be is in limit.bpf.h, where tasks are made to wait.
+ * Use beyond the quota is owed and taken from the next periods. So the average is exact, and what is said of one period
+ * is off by what was owed: how much that can be is in limit.bpf.h, where tasks are made to wait.
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
 #include "morpheus_abi.h"
 #include "options/groups.bpf.h"
 
-/* Nobody owes more than what such a time gives. */
+/* No group owes more than its quota of this time. */
 #define MOST_OWED_NS 4000000000ULL
-/* What is left to those that have no limit. */
+/* The CPU time left to groups without a limit. */
 #define NO_LIMIT (1LL << 62)
 
 /* A new period may have begun. */

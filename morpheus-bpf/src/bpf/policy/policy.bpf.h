@@ -114,7 +114,7 @@ enum tier {
 /* A task is mature after this number of sleeps: the first run of a task is its start, and says little of later ones. */
 #define MATURE_AGE 2
 
-/* What is known of a task (classify.bpf.h). */
+/* The record of a task (classify.bpf.h). */
 struct behaviour {
 	/* CPU time of the task when its present run began, in ns. */
 	__u64 exec_ns;
@@ -224,8 +224,8 @@ struct cpu {
 	/* Number of consecutive tasks that slept here before they had run for `min_run_ns`. */
 	__u32 short_runs;
 	/*
-	 * Of options/rescue.bpf.c: the rescue DSQ of pinned tasks may have tasks; its head has waited for so much time that each
-	 * pick has to be a rescue; the last pick was a rescue.
+	 * Of options/rescue.bpf.c: the rescue DSQ of pinned tasks may have tasks; its head has waited so long that each pick has
+	 * to be a rescue; the last pick was a rescue.
 	 */
 	__u32 rescue;
 	__u32 urgent;
@@ -318,7 +318,7 @@ struct heads {
 	__u32 due;
 };
 
-/* What is known of a task where anything is: without tiers it is only `home`. */
+/* The record of a task where there is one: without tiers it is only `home`. */
 static __always_inline struct behaviour *record_of(struct task_struct *task)
 {
 	return tiers_on || domain_count > 1 ? bpf_task_storage_get(&behaviours, task, 0, 0) : 0;

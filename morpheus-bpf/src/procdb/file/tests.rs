@@ -119,7 +119,7 @@ fn a_corrupt_file_is_set_aside_with_a_message() {
         save(&small(), &path).unwrap();
         assert_eq!(load(&path).unwrap(), Some(small()));
     }
-    // Only so many are kept; the first stays what it was.
+    // Only `MOST_SET_ASIDE` are kept; the first stays what it was.
     let kept = fs::read_dir(directory.path()).unwrap().count();
     assert_eq!(kept, 1 + MOST_SET_ASIDE as usize);
     assert_eq!(
@@ -164,7 +164,7 @@ fn what_is_no_file_is_not_followed_and_not_waited_for() {
         load(&path),
         Err(LoadError::Invalid(Invalid::NotAFile))
     ));
-    // What the link led to was not touched.
+    // The target of the link was not touched.
     assert_eq!(load(&target).unwrap(), Some(small()));
 }
 
