@@ -8,7 +8,8 @@
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// From how many CPUs on the batch queue needs a ceiling on vtime. On fewer it is so short that its rescue gets to everyone.
+/// From how many CPUs on the batch queue needs a ceiling on vtime. On fewer it is so short that its rescue gets to every
+/// task.
 const VTIME_CEILING_FROM_CPUS: u32 = 8;
 /// From how many CPUs on two tasks may be placed on one CPU's own queue.
 const DEEP_QUEUES_FROM_CPUS: u32 = 4;

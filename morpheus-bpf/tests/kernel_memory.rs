@@ -311,7 +311,7 @@ fn what_users_can_make_the_kernel_hold_is_bounded() {
     let late = joined.quantile(if in_guest() { 1.0 } else { 0.5 });
     assert!(late <= JOINS_WITHIN, "{late:?}");
     assert!(daemon.is_alive());
-    // With the mappings gone, the user who had them is as welcome as anybody.
+    // With the mappings gone, the user who had them is as welcome as any other.
     let until = Instant::now() + common::PATIENCE;
     while let Err(refusal) = as_user(HOSTILE, || join(&path, MORPHEUS_MAX_SLOTS)) {
         assert!(Instant::now() < until, "still refused: {refusal}");

@@ -24,7 +24,7 @@ const MS: Duration = Duration::from_millis(1);
 /// All that placement near a CPU counts, the first two for each tier.
 const COUNTERS: [&str; 4] = ["l2_hits_", "l2_misses_", "near_waits", "near_waits_over"];
 
-/// A machine whose CPUs share second-level caches in groups of so many, until it is dropped.
+/// A machine whose CPUs share second-level caches in groups of one size, until it is dropped.
 struct Caches {
     laid_over: Vec<PathBuf>,
     directory: PathBuf,

@@ -213,7 +213,7 @@ fn an_honest_critical_section_is_let_finish() {
         return;
     }
     let _turn = turn();
-    // Preempted within their sections, of so many that there were.
+    // Preemptions within sections, the sections, and the extensions.
     let preempted = |arguments: &[&str]| {
         let daemon = Daemon::schedule(arguments);
         let client = client(&daemon, abi::MORPHEUS_POLICY_DEMOTE);

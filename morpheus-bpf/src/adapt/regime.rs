@@ -20,7 +20,7 @@ pub const HOLD_LOOKS: u32 = 2;
 /// A kind of load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Regime {
-    /// There is an idle CPU for nearly everyone who wakes.
+    /// There is an idle CPU for nearly every task that wakes.
     Light,
     /// Some of both; where scheduling decides what people notice.
     #[default]

@@ -52,7 +52,7 @@ pub fn tick_ns() -> u64 {
     1_000_000_000 / hz
 }
 
-/// A governor for the first CPUs, until it is dropped.
+/// A governor for the first CPUs of the machine, until it is dropped.
 pub struct Governor(Vec<(PathBuf, String)>);
 
 impl Governor {

@@ -17,7 +17,7 @@
  * about to idle: a task that sleeps and wakes within a tick writes to no line that CPUs share. Sums are late by a tick at most.
  *
  * Tasks that want the CPU are counted where they come by in any case (enqueue, running, stopping), and not in callbacks of
- * its own (runnable, quiescent), which would be called where there are no groups, too. For the same reason there are no
+ * their own (runnable, quiescent), which would be called where there are no groups, too. For the same reason there are no
  * callbacks for moves between groups: a task that waits or runs is put into a queue anew when it is moved, one that sleeps
  * when it wakes, and then it is seen where it is. A task remembers what it was counted as, so that it can be taken back.
  *

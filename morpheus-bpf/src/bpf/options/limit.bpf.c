@@ -51,7 +51,7 @@
 #define TIMED_NS 10000000LL
 /* A group's timer goes on for this time after a task had to wait. */
 #define LIMITED_FOR_NS 2000000000ULL
-/* While tasks wait, the timer looks at least and at most this often. */
+/* The longest and the shortest time between two looks of the timer while tasks wait. */
 #define LONGEST_LOOK_NS 100000000ULL
 #define SHORTEST_LOOK_NS 1000000ULL
 /* While quota is left that a crowd waits for, or tasks wait that are due for a breath. */

@@ -273,8 +273,8 @@ struct domain {
 	/* No CPU of the domain is online. */
 	__u32 gone;
 	/*
-	 * Of options/rescue.bpf.c: the rescue DSQ has tasks; its head has waited for so much time that each pick has to be a
-	 * rescue; online CPUs; waiting tasks for each of them, in parts of 1024.
+	 * Of options/rescue.bpf.c: the rescue DSQ has tasks; its head has waited so long that each pick has to be a rescue;
+	 * online CPUs; waiting tasks for each of them, in parts of 1024.
 	 */
 	__u32 rescue;
 	__u32 urgent;
