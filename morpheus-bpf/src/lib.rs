@@ -70,13 +70,13 @@
 //! # Invariants
 //!
 //! - The statements of an application are checked here or in the BPF programs, never believed: a process reaches its
-//! own slots and its own threads.
+//!   own slots and its own threads.
 //! - A connection is a lease. When it closes, its maps and bindings go.
 //! - A claim of a process against itself (a hog) is believed; one for itself (a critical section, a controller) is bounded:
 //!   the CPU time is charged, and vtime decides.
 //! - When the scheduler ends, however it ends, the kernel's own schedules, and every connection is closed.
 //! - The resources that a peer can make the daemon hold are bounded: connections, slots, one message at a time. So is the
-//! kernel memory that users keep: areas stay charged until the kernel no longer knows them.
+//!   kernel memory that users keep: areas stay charged until the kernel no longer knows them.
 #![warn(missing_docs)]
 
 pub mod accounts;
