@@ -255,8 +255,6 @@ fn the_front_queue_makes_wakes_early() {
     assert!(without >= 2 * with, "{with:?} {without:?}");
 }
 
-/// A thread that waits takes the CPU at a tick from one that computes. No control of `wakeup-preemption` is here: a thread that has
-/// had less than its share preempts by its vtime as soon (11 of 1,103 wakes later than 1 ms with it, 9 of 1,118 without).
 /// Pairs of threads that talk, beside a thread that computes for each CPU: the median time from a question to its answer.
 fn round_trip(arguments: &[&str]) -> Duration {
     const PAIRS: usize = 14;
@@ -305,6 +303,8 @@ fn an_answer_is_given_before_the_next_question() {
     assert!(ahead < in_order * 7 / 10, "{ahead:?} {in_order:?}");
 }
 
+/// A thread that waits takes the CPU at a tick from one that computes. No control of `wakeup-preemption` is here: a thread that has
+/// had less than its share preempts by its vtime as soon (11 of 1,103 wakes later than 1 ms with it, 9 of 1,118 without).
 #[test]
 fn preemption_at_ticks_makes_wakes_early() {
     if !can_run() {

@@ -175,6 +175,12 @@ impl Worker {
         self.poll.map_or(u64::MAX, |poll| poll.first_ns)
     }
 
+    /// For how long it has been seen in the poll that it is in.
+    #[must_use]
+    pub fn age_ns(&self) -> Option<u64> {
+        self.poll.map(|poll| poll.seen_ns - poll.first_ns)
+    }
+
     /// How long it has slept, in the sleep that it is in.
     #[must_use]
     pub fn slept_ns(&self) -> u64 {

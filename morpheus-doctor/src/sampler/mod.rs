@@ -333,9 +333,7 @@ impl Looks {
 
     /// For how long the worker has been seen in the poll that it is in.
     fn age_ns(&self, tid: u32) -> Option<u64> {
-        let worker = &self.workers.get(&tid)?.worker;
-        let progress = worker.progress()?;
-        Some(progress.now_ns.saturating_sub(worker.since_ns()))
+        self.workers.get(&tid)?.worker.age_ns()
     }
 
     /// Looks at these workers.

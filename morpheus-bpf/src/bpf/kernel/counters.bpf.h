@@ -58,6 +58,7 @@
 	X(enqueues_again) \
 	/* Wake-ups by a task that woke many others in the same run, and said each time that it was about to sleep. */ \
 	X(woken_among_many) \
+	/* Tasks put ahead of their vtime, as their waker was about to sleep. */ \
 	X(put_ahead) \
 	/* Placement. */ \
 	X(to_idle_cpu) \
