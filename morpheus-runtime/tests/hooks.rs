@@ -37,7 +37,8 @@ mod unstable {
     use morpheus_runtime::{Runtime, Watch as _, yield_requested};
 
     use super::common::{
-        Gate, Log, MS, PATIENCE, become_hog, burn, in_time, settled_threads, threads, wait_for,
+        Gate, Log, MS, PATIENCE, become_hog, burn, burn_while, in_time, settled_threads, threads,
+        wait_for,
     };
     use super::*;
 
@@ -235,6 +236,56 @@ mod unstable {
         assert!(handoffs > 50 && median < 10 * MS, "{median:?}, {handoffs}");
         let (control, _) = measure(false);
         assert!(control > 4 * median, "{control:?}");
+    }
+
+    /// Connections that were served before go on beside two hundred of the same place whose first request never ends. (They compute
+    /// until the test is over: how fast the machine is does not matter.)
+    #[test]
+    fn connections_that_were_short_go_on_beside_first_hogs() {
+        const HOGS: usize = 200;
+        const SERVED: usize = 8;
+        let _alone = alone();
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(2).max_spares(4);
+        let runtime = builder.build().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (begun, rounds) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let start = Arc::new(tokio::sync::Notify::new());
+        runtime.block_on(async {
+            for number in 0..SERVED + HOGS {
+                let (stop, begun, rounds) = (stop.clone(), begun.clone(), rounds.clone());
+                let start = start.clone();
+                // One place for both, as that where a server spawns its connections.
+                spawn_at(async move {
+                    if number < SERVED {
+                        while !stop.load(Ordering::Relaxed) {
+                            tokio::time::sleep(MS).await;
+                            rounds.fetch_add(1, Ordering::Relaxed);
+                        }
+                        return;
+                    }
+                    start.notified().await;
+                    begun.fetch_add(1, Ordering::Relaxed);
+                    burn_while(PATIENCE, || !stop.load(Ordering::Relaxed));
+                });
+            }
+        });
+        // More good polls than a new place needs to be healthy, and than are asked of a task.
+        let has_rounds = |more: usize| {
+            let until = rounds.load(Ordering::Relaxed) + more;
+            wait_for(PATIENCE, || rounds.load(Ordering::Relaxed) >= until)
+        };
+        assert!(has_rounds(100 * SERVED));
+        start.notify_waiters();
+        assert!(wait_for(PATIENCE, || begun.load(Ordering::Relaxed) >= 4));
+        let go_on = has_rounds(100 * SERVED);
+        let begun = begun.load(Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
+        let metrics = runtime.metrics();
+        eprintln!("{begun} hogs had begun: {metrics:?}");
+        assert!(go_on, "{metrics:?}");
+        // Two workers, four spares, five polls that may run, and one more each half a second.
+        assert!(begun <= 40, "{begun} hogs had begun: {metrics:?}");
     }
 
     /// Threads that wait for a permit do not hold up the end of the runtime.

@@ -11,6 +11,14 @@
 //! A slow task whose poll turns out to be a hog poll gives its place among the slow tasks up at once
 //! ([`Permits::becomes_hog`]): otherwise a few first hogs would hold all permits for as long as they compute.
 //!
+//! An **untried** task (of which no poll has shown anything yet, under a label that is in doubt) is probably short, or a hog as its
+//! label's others. It must not wait behind two hundred hogs, and two hundred of them must not run at once. So these have a queue of
+//! their own. A place is free while fewer polls run than may run at all, and one more each time that none of them has begun or ended
+//! for a while ([`UNTRIED_WAITS_NS`], doubled with each). The **newest** gets a place: if it is given back at once, the next is
+//! served, and a hundred short polls wait for no more than the end of one hog. In order of arrival each of them would wait for all
+//! hogs before it. The oldest gets every other place once it has waited for [`OLDEST_WAITS_NS`], so that none waits for ever. One hog
+//! that is known always runs beside them.
+//!
 //! No task waits for ever. If no permit moves for [`STANDSTILL_NS`] (slow tasks that spin until another one runs),
 //! the oldest waiter gets one beyond the limits on running polls. A long wait alone does not lift the
 //! limit. Behind polls of 200 ms every waiter waits long, and more hogs would take the CPUs from other processes. A granted
@@ -36,6 +44,11 @@ use morpheus_system::lock::lock;
 const STANDSTILL_NS: u64 = 500_000_000;
 /// If all permits are out, a task that has waited this long is polled inline, in nanoseconds.
 const INLINE_AFTER_NS: u64 = 20_000_000;
+/// If no untried task has begun or ended its poll for this time while one waits, one more of them may run, in nanoseconds. The next
+/// one waits for twice as long, and so on up to [`STANDSTILL_NS`]: hogs of 25 ms on two CPUs, which end each 12 ms, have four more.
+const UNTRIED_WAITS_NS: u64 = 3_000_000;
+/// From this wait on, in nanoseconds, every other untried task is the oldest.
+const OLDEST_WAITS_NS: u64 = 1_000_000_000;
 /// A grant that is not taken up within this time is taken back, in nanoseconds.
 const TAKE_UP_NS: u64 = 100_000_000;
 
@@ -44,12 +57,25 @@ const TAKE_UP_NS: u64 = 100_000_000;
 pub(crate) enum Class {
     Slow = 0,
     Hog = 1,
+    /// Only the hooks ask for it.
+    Untried = 2,
 }
 
+/// The number of classes.
+pub(crate) const CLASSES: usize = 3;
+
 impl Class {
+    const ALL: [Class; CLASSES] = [Class::Slow, Class::Hog, Class::Untried];
+
     /// The class of a permit as a slot has it; 0 is a thread without one.
     pub(crate) fn word(self) -> u32 {
         self as u32 + 1
+    }
+
+    /// The class of a permit by the word of its slot. That of a slow task where there is none: it has its core.
+    pub(crate) fn of_word(word: u32) -> Class {
+        let class = Class::ALL.into_iter().find(|class| class.word() == word);
+        class.unwrap_or(Class::Slow)
     }
 }
 
@@ -97,6 +123,7 @@ pub(crate) struct Waiter {
     history: Option<Arc<History>>,
     /// The poll will probably sleep.
     sleeps: bool,
+    short_polls: u8,
     since_ns: u64,
     /// Earliest time of a grant, in nanoseconds: the bandwidth of a throttled task is capped.
     not_before_ns: u64,
@@ -110,10 +137,7 @@ impl Waiter {
     fn class(&self) -> Class {
         // Relaxed, pairs with nothing: read under the lock of the state, or after the grant, when it no longer
         // changes.
-        match self.class.load(Ordering::Relaxed) {
-            0 => Class::Slow,
-            _ => Class::Hog,
-        }
+        Class::ALL[self.class.load(Ordering::Relaxed)]
     }
 
     fn wake(&self, waker: Waker) -> Wake {
@@ -163,24 +187,6 @@ impl Waiter {
         }
     }
 
-    /// Returns a permit beyond the limits on running polls, if the waiter still waits in the queue.
-    #[cfg(tokio_unstable)]
-    pub(crate) fn take_beyond_limits(self: &Arc<Self>) -> Option<Permit> {
-        let mut state = self.permits.lock();
-        let class = self.class();
-        let queue = &mut state.queues[class as usize];
-        let at = queue
-            .iter()
-            .position(|waiting| Arc::ptr_eq(waiting, self))?;
-        queue.remove(at);
-        *lock(&self.phase) = Phase::Gone;
-        state.take(class, self.sleeps, clock::now_ns());
-        Some(Permit {
-            permits: self.permits.clone(),
-            class,
-        })
-    }
-
     /// Ends the wait. Called when the waiting future is dropped, or when its poll needs no permit.
     pub(crate) fn leave(self: &Arc<Self>) {
         let before = {
@@ -207,10 +213,15 @@ impl Waiter {
 #[derive(Debug, Default)]
 struct State {
     /// Permits out, by class: held by a guard or granted to a waiter.
-    out: [usize; 2],
+    out: [usize; CLASSES],
     /// Of these, permits of polls that are known to be asleep in the kernel.
-    asleep: [usize; 2],
-    queues: [VecDeque<Arc<Waiter>>; 2],
+    asleep: [usize; CLASSES],
+    queues: [VecDeque<Arc<Waiter>>; CLASSES],
+    /// Whether the last untried task that was granted a permit was the oldest.
+    was_oldest: bool,
+    /// How many more polls may run for the sake of untried tasks, and when one of these last began or ended.
+    more_untried: usize,
+    untried_moved_at_ns: u64,
     granted: Vec<(Arc<Waiter>, u64)>,
     moved_at_ns: u64,
     peak: usize,
@@ -223,22 +234,68 @@ impl State {
         self.out[class as usize].saturating_sub(self.asleep[class as usize])
     }
 
+    /// All permits that are out.
+    fn all_out(&self) -> usize {
+        self.out.iter().sum()
+    }
+
     fn may_start(&self, class: Class, sleeps: bool, limits: &Limits) -> bool {
-        // Hogs beyond their limit were slow tasks when they began, and leave these their places.
-        let all = self.running(Class::Slow) + self.running(Class::Hog).min(limits.hogs);
-        if self.out[0] + self.out[1] >= limits.in_handoff {
+        if self.all_out() >= limits.in_handoff {
             return false;
         }
         if sleeps {
             return true;
         }
+        let [slow, hogs, untried] = Class::ALL.map(|class| self.running(class));
         match class {
-            Class::Slow => all < limits.running,
-            // One hog may always run, even if slow tasks take all other permits in turn.
-            Class::Hog => match self.running(Class::Hog) {
+            // Hogs beyond their limit were slow or untried tasks when they began, and leave the slow ones their places.
+            Class::Slow => slow + (hogs + untried).min(limits.hogs) < limits.running,
+            // One hog may always run, even if other tasks take all other permits in turn.
+            Class::Hog => match hogs {
                 0 => limits.hogs > 0,
-                hogs => hogs < limits.hogs && all < limits.running,
+                hogs => hogs < limits.hogs && slow + hogs + untried < limits.running,
             },
+            Class::Untried => {
+                slow + hogs + untried < limits.running.saturating_add(self.more_untried)
+            }
+        }
+    }
+
+    /// Lets one more untried task run if they have not moved for too long. Called once a sample.
+    fn make_room_for_untried(&mut self, now_ns: u64, limits: &Limits) {
+        if self.queues[Class::Untried as usize].is_empty() {
+            if self.out[Class::Untried as usize] == 0 {
+                self.more_untried = 0;
+            }
+            return;
+        }
+        let patience_ns = UNTRIED_WAITS_NS.saturating_mul(1 << self.more_untried.min(16));
+        let waited_ns = now_ns.saturating_sub(self.untried_moved_at_ns);
+        let is_stuck = waited_ns >= patience_ns.min(STANDSTILL_NS);
+        if is_stuck && !self.may_start(Class::Untried, false, limits) {
+            self.more_untried += 1;
+            self.untried_moved_at_ns = now_ns;
+        }
+    }
+
+    fn note_move(&mut self, class: Class, now_ns: u64) {
+        self.moved_at_ns = now_ns;
+        if class == Class::Untried {
+            self.untried_moved_at_ns = now_ns;
+        }
+    }
+
+    /// Returns the position of the untried task that may start: see the head of the module.
+    fn untried_to_start(&self, now_ns: u64, limits: &Limits) -> Option<usize> {
+        let queue = &self.queues[Class::Untried as usize];
+        let oldest = queue.front()?;
+        if !self.may_start(Class::Untried, false, limits) {
+            return None;
+        }
+        let is_late = now_ns.saturating_sub(oldest.since_ns) >= OLDEST_WAITS_NS;
+        match is_late && !self.was_oldest {
+            true => Some(0),
+            false => Some(queue.len() - 1),
         }
     }
 
@@ -275,6 +332,9 @@ impl State {
     /// Returns the position of the first waiter that may start. One that will sleep does not wait for those that
     /// compute.
     fn first_to_start(&self, class: Class, now_ns: u64, limits: &Limits) -> Option<usize> {
+        if class == Class::Untried {
+            return self.untried_to_start(now_ns, limits);
+        }
         let (may_run, may_sleep) = (
             self.may_start(class, false, limits),
             self.may_start(class, true, limits),
@@ -290,7 +350,7 @@ impl State {
 
     /// Returns the oldest waiter whose time has come: the start of its wait, its class and its position in the queue.
     fn oldest_due(&self, now_ns: u64) -> Option<(u64, Class, usize)> {
-        [Class::Slow, Class::Hog]
+        Class::ALL
             .into_iter()
             .filter_map(|class| {
                 let (at, head) = self.first_due(class, now_ns)?;
@@ -305,7 +365,7 @@ impl State {
             let history = waiter.history.as_ref();
             history.is_some_and(|history| history.rating() == Rating::Hog)
         };
-        let [slow_tasks, hogs] = &mut self.queues;
+        let [slow_tasks, hogs, _] = &mut self.queues;
         let before = hogs.len();
         let mut at = 0;
         while at < slow_tasks.len() {
@@ -325,8 +385,8 @@ impl State {
         self.out[class as usize] += 1;
         // The next sample corrects the count.
         self.asleep[class as usize] += usize::from(sleeps);
-        self.moved_at_ns = now_ns;
-        self.peak = self.peak.max(self.out[0] + self.out[1]);
+        self.note_move(class, now_ns);
+        self.peak = self.peak.max(self.all_out());
     }
 }
 
@@ -339,6 +399,8 @@ pub(crate) struct Request<'a> {
     pub(crate) history: Option<&'a Arc<History>>,
     /// The poll will probably sleep.
     pub(crate) sleeps: bool,
+    /// Short polls that an untried task had: it goes before those that had fewer.
+    pub(crate) short_polls: u8,
     /// 0, or the time in nanoseconds until which a throttled task has to wait.
     pub(crate) not_before_ns: u64,
     /// The task waits on its thread, and not as a task that is not ready. Its waker is Morpheus's own.
@@ -419,7 +481,7 @@ impl Permits {
         if self.is_closed() {
             return Answer::Full;
         }
-        let mut threads = state.out[0] + state.out[1];
+        let mut threads = state.all_out();
         if request.blocks_thread {
             threads += state.blocked_threads();
         }
@@ -432,18 +494,25 @@ impl Permits {
             // The standstill clock starts with the first waiter.
             state.moved_at_ns = now_ns;
         }
+        if state.queues[Class::Untried as usize].is_empty() {
+            state.untried_moved_at_ns = now_ns;
+        }
         let waiter = Arc::new(Waiter {
             permits: self.clone(),
             class: AtomicUsize::new(class as usize),
             history: request.history.cloned(),
             sleeps,
+            short_polls: request.short_polls,
             since_ns: now_ns,
             not_before_ns: request.not_before_ns,
             blocks_thread: request.blocks_thread,
             runtime: Handle::try_current().ok(),
             phase: Mutex::new(Phase::Waiting(waker.clone())),
         });
-        state.queues[class as usize].push_back(waiter.clone());
+        let queue = &mut state.queues[class as usize];
+        // At the end, but for untried tasks: these are in the order of their short polls, and then of their arrival.
+        let at = queue.partition_point(|waiting| waiting.short_polls <= waiter.short_polls);
+        queue.insert(at, waiter.clone());
         Answer::Wait(waiter)
     }
 
@@ -467,7 +536,7 @@ impl Permits {
             state.out[class as usize] = state.out[class as usize].saturating_sub(1);
             state.asleep[class as usize] =
                 state.asleep[class as usize].min(state.out[class as usize]);
-            state.moved_at_ns = now_ns;
+            state.note_move(class, now_ns);
             self.grant_free(&mut state, now_ns)
         };
         // This thread polls or drops tasks of the application, so it may call its wakers.
@@ -479,10 +548,11 @@ impl Permits {
     /// poll takes a worker.
     ///
     /// Returns the wakes to make. The controller makes them elsewhere, because wakers are the application's code.
-    pub(crate) fn tick(&self, now_ns: u64, asleep: [usize; 2], scarce: bool) -> Vec<Wake> {
+    pub(crate) fn tick(&self, now_ns: u64, asleep: [usize; CLASSES], scarce: bool) -> Vec<Wake> {
         let mut state = self.lock();
-        state.asleep = [asleep[0].min(state.out[0]), asleep[1].min(state.out[1])];
+        state.asleep = std::array::from_fn(|class| asleep[class].min(state.out[class]));
         state.move_hogs();
+        state.make_room_for_untried(now_ns, &self.limits);
         self.take_back_unused(&mut state, now_ns);
         let mut woken = self.grant_free(&mut state, now_ns);
         let patience_ns = if scarce {
@@ -495,7 +565,7 @@ impl Permits {
             && state.granted.is_empty()
             && now_ns.saturating_sub(state.moved_at_ns) >= STANDSTILL_NS;
         if is_standstill
-            && state.out[0] + state.out[1] < self.limits.in_handoff
+            && state.all_out() < self.limits.in_handoff
             && let Some((_, class, at)) = state.oldest_due(now_ns)
         {
             woken.extend(Self::grant(&mut state, class, at, now_ns));
@@ -534,7 +604,7 @@ impl Permits {
     /// Ends the longest wait if all permits are out, because their holders may wait for a task in the queue. The
     /// future is polled inline, as are those that ask now. Ends one wait a sample.
     fn send_inline(&self, state: &mut State, now_ns: u64, patience_ns: u64) -> Option<Wake> {
-        if state.out[0] + state.out[1] < self.limits.in_handoff {
+        if state.all_out() < self.limits.in_handoff {
             return None;
         }
         let (since_ns, class, at) = state.oldest_due(now_ns)?;
@@ -560,7 +630,7 @@ impl Permits {
     /// Grants what the limits allow. Returns the wakers to call after the lock is released.
     fn grant_free(&self, state: &mut State, now_ns: u64) -> Vec<Wake> {
         let mut woken = Vec::new();
-        for class in [Class::Slow, Class::Hog] {
+        for class in Class::ALL {
             while let Some(at) = state.first_to_start(class, now_ns, &self.limits) {
                 woken.extend(Self::grant(state, class, at, now_ns));
             }
@@ -570,6 +640,9 @@ impl Permits {
 
     fn grant(state: &mut State, class: Class, at: usize, now_ns: u64) -> Option<Wake> {
         let waiter = state.queues[class as usize].remove(at)?;
+        if class == Class::Untried {
+            state.was_oldest = at == 0;
+        }
         let before = std::mem::replace(&mut *lock(&waiter.phase), Phase::Granted);
         let Phase::Waiting(waker) = before else {
             unreachable!(
@@ -585,7 +658,7 @@ impl Permits {
     /// Whether a permit is out or a task waits, so that the controller must not sleep.
     pub(crate) fn is_busy(&self) -> bool {
         let state = self.lock();
-        state.out != [0, 0] || state.queues.iter().any(|queue| !queue.is_empty())
+        state.all_out() > 0 || state.queues.iter().any(|queue| !queue.is_empty())
     }
 
     /// Whether handoff polls are allowed at all.
@@ -601,10 +674,7 @@ impl Permits {
     #[cfg(feature = "metrics")]
     pub(crate) fn handoffs(&self) -> (usize, usize) {
         let state = self.lock();
-        (
-            state.out[0] + state.out[1] - state.granted.len(),
-            state.peak,
-        )
+        (state.all_out() - state.granted.len(), state.peak)
     }
 }
 
@@ -644,7 +714,7 @@ mod tests {
         }))
     }
 
-    fn tick(permits: &Permits, now_ns: u64, asleep: [usize; 2], scarce: bool) {
+    fn tick(permits: &Permits, now_ns: u64, asleep: [usize; CLASSES], scarce: bool) {
         let woken = permits.tick(now_ns, asleep, scarce);
         woken.into_iter().for_each(crate::act::wake::Wake::here);
     }
@@ -668,6 +738,7 @@ mod tests {
             class,
             history: None,
             sleeps: false,
+            short_polls: 0,
             not_before_ns: 0,
             blocks_thread: false,
         }
@@ -701,7 +772,7 @@ mod tests {
             history.learn_stalled(false);
             history.learn_hog();
         }
-        tick(&permits, clock::now_ns(), [0, 0], false);
+        tick(&permits, clock::now_ns(), [0, 0, 0], false);
         let permit = hog.take_up(Waker::noop()).unwrap().unwrap();
         assert_eq!(permit.class, Class::Hog, "the first of the hogs");
         assert!(healthy.take_up(Waker::noop()).unwrap().is_none());
@@ -719,13 +790,13 @@ mod tests {
         permits.becomes_hog(&words[0]);
         permits.becomes_hog(&words[1]);
         permits.becomes_hog(&words[1]);
-        assert_eq!(permits.lock().out, [0, 2]);
-        tick(&permits, 0, [0, 0], false);
+        assert_eq!(permits.lock().out, [0, 2, 0]);
+        tick(&permits, 0, [0, 0, 0], false);
         let slow = waiter.take_up(Waker::noop()).unwrap().unwrap();
-        assert_eq!(permits.lock().out, [1, 2]);
+        assert_eq!(permits.lock().out, [1, 2, 0]);
         hogs.iter_mut().for_each(|hog| hog.class = Class::Hog);
         drop((slow, hogs));
-        assert_eq!(permits.lock().out, [0, 0]);
+        assert_eq!(permits.lock().out, [0, 0, 0]);
     }
 
     /// Tasks that wait on their threads take a thread each, as handoff polls do; the others wait without one.
@@ -774,6 +845,92 @@ mod tests {
         assert!(!permits.is_busy());
     }
 
+    fn untried(permits: &Arc<Permits>, short_polls: u8) -> Answer {
+        let request = Request {
+            short_polls,
+            ..of(Class::Untried)
+        };
+        permits.ask(request, false, Waker::noop())
+    }
+
+    /// Takes the permits up that were granted, and returns which waiters have one.
+    fn taken_up(waiters: &[Arc<Waiter>]) -> (Vec<usize>, Vec<Permit>) {
+        let each = waiters.iter().enumerate();
+        each.filter_map(|(at, waiter)| Some((at, waiter.take_up(Waker::noop()).ok()??)))
+            .unzip()
+    }
+
+    #[test]
+    fn the_newest_untried_task_goes_first_and_before_it_those_with_short_polls() {
+        let permits = permits(1);
+        let running = [granted(untried(&permits, 0)), granted(untried(&permits, 0))];
+        let waiters = [0, 2, 0, 1, 2].map(|short_polls| waiting(untried(&permits, short_polls)));
+        drop(running);
+        let mut order = Vec::new();
+        while order.len() < waiters.len() {
+            let (at, ended) = taken_up(&waiters);
+            assert!(!at.is_empty());
+            order.extend(at.into_iter().rev());
+            drop(ended);
+        }
+        assert_eq!(order, [4, 1, 3, 2, 0]);
+        assert!(!permits.is_busy());
+    }
+
+    #[test]
+    fn an_untried_task_that_waits_for_long_has_every_other_place() {
+        let permits = permits(1);
+        let mut held = vec![granted(untried(&permits, 0)), granted(untried(&permits, 0))];
+        let waiters: Vec<_> = (0..4).map(|_| waiting(untried(&permits, 0))).collect();
+        let later_ns = clock::now_ns() + OLDEST_WAITS_NS + STANDSTILL_NS;
+        let mut next = |times| {
+            tick(&permits, later_ns + times * STANDSTILL_NS, [0, 0, 0], false);
+            let (at, permit) = taken_up(&waiters);
+            held.extend(permit);
+            at
+        };
+        let order: Vec<_> = (0..4).flat_map(&mut next).collect();
+        assert_eq!(order, [0, 3, 1, 2]);
+    }
+
+    #[test]
+    fn more_untried_tasks_run_the_longer_none_ends() {
+        let permits = permits(1);
+        let _running = [granted(untried(&permits, 0)), granted(untried(&permits, 0))];
+        let waiters: Vec<_> = (0..8).map(|_| waiting(untried(&permits, 0))).collect();
+        let mut now_ns = clock::now_ns();
+        let mut held = Vec::new();
+        for more in 0..4 {
+            let patience_ns = UNTRIED_WAITS_NS << more;
+            tick(&permits, now_ns + patience_ns / 2, [0, 0, 0], false);
+            assert!(taken_up(&waiters).0.is_empty(), "{more} more");
+            // A millisecond for the test itself: `ask` read the clock after `now_ns`.
+            now_ns += patience_ns + 1_000_000;
+            tick(&permits, now_ns, [0, 0, 0], false);
+            let (at, permit) = taken_up(&waiters);
+            assert_eq!(at.len(), 1, "{more} more");
+            held.extend(permit);
+        }
+        // One that ends leaves its place to the next, and no two.
+        held.pop();
+        assert_eq!(taken_up(&waiters).0.len(), 1);
+    }
+
+    #[test]
+    fn hogs_and_slow_tasks_run_beside_any_number_of_untried_ones() {
+        let permits = permits(2);
+        let _untried: Vec<Permit> = (0..4).map(|_| granted(untried(&permits, 0))).collect();
+        let _waits = waiting(untried(&permits, 3));
+        let _hog = granted(ask(&permits, Class::Hog));
+        let _second = waiting(ask(&permits, Class::Hog));
+        let _slow = [
+            granted(ask(&permits, Class::Slow)),
+            granted(ask(&permits, Class::Slow)),
+        ];
+        let _third = waiting(ask(&permits, Class::Slow));
+        assert_eq!(permits.lock().out, [2, 1, 4]);
+    }
+
     #[test]
     fn a_waiter_that_is_dropped_gives_its_grant_to_the_next() {
         let permits = permits(1);
@@ -803,7 +960,7 @@ mod tests {
         let _first = granted(ask(&permits, Class::Slow));
         let _second = granted(ask(&permits, Class::Slow));
         let third = waiting(ask(&permits, Class::Slow));
-        tick(&permits, clock::now_ns(), [1, 0], false);
+        tick(&permits, clock::now_ns(), [1, 0, 0], false);
         assert!(third.take_up(Waker::noop()).unwrap().is_some());
     }
 
@@ -813,6 +970,7 @@ mod tests {
         let sleeper = || {
             let request = Request {
                 sleeps: true,
+                short_polls: 0,
                 ..of(Class::Slow)
             };
             permits.ask(request, false, Waker::noop())
@@ -825,7 +983,7 @@ mod tests {
         let waits = waiting(ask(&permits, Class::Slow));
         let _another = granted(sleeper());
         // They compute after all. Those that run continue, but no more start.
-        tick(&permits, clock::now_ns(), [0, 0], false);
+        tick(&permits, clock::now_ns(), [0, 0, 0], false);
         assert!(waits.take_up(Waker::noop()).unwrap().is_none());
         drop(_asleep);
         assert!(
@@ -842,9 +1000,9 @@ mod tests {
             .collect();
         let waiter = waiting(ask(&permits, Class::Slow));
         let now_ns = clock::now_ns();
-        tick(&permits, now_ns + STANDSTILL_NS / 2, [0, 0], false);
+        tick(&permits, now_ns + STANDSTILL_NS / 2, [0, 0, 0], false);
         assert!(waiter.take_up(Waker::noop()).unwrap().is_none());
-        tick(&permits, now_ns + STANDSTILL_NS * 2, [0, 0], false);
+        tick(&permits, now_ns + STANDSTILL_NS * 2, [0, 0, 0], false);
         assert!(waiter.take_up(Waker::noop()).unwrap().is_some());
     }
 
@@ -855,7 +1013,7 @@ mod tests {
         let second = waiting(ask(&permits, Class::Hog));
         let third = waiting(ask(&permits, Class::Hog));
         drop(first);
-        tick(&permits, clock::now_ns() + TAKE_UP_NS, [0, 0], false);
+        tick(&permits, clock::now_ns() + TAKE_UP_NS, [0, 0, 0], false);
         assert!(second.take_up(Waker::noop()).is_err());
         assert!(third.take_up(Waker::noop()).unwrap().is_some());
         assert!(!permits.is_busy());
@@ -874,9 +1032,9 @@ mod tests {
             false,
             Waker::noop(),
         ));
-        tick(&permits, now_ns, [0, 0], false);
+        tick(&permits, now_ns, [0, 0, 0], false);
         assert!(waiter.take_up(Waker::noop()).unwrap().is_none());
-        tick(&permits, later, [0, 0], false);
+        tick(&permits, later, [0, 0, 0], false);
         assert!(waiter.take_up(Waker::noop()).unwrap().is_some());
     }
 
@@ -898,15 +1056,15 @@ mod tests {
             .map(|_| waiting(ask(&permits, Class::Slow)))
             .collect();
         let now_ns = clock::now_ns();
-        tick(&permits, now_ns, [2, 0], false);
+        tick(&permits, now_ns, [2, 0, 0], false);
         let _last = waiters[0].take_up(Waker::noop()).unwrap().unwrap();
         assert!(waiters[1].take_up(Waker::noop()).unwrap().is_none());
-        tick(&permits, now_ns + 2 * INLINE_AFTER_NS, [3, 0], true);
+        tick(&permits, now_ns + 2 * INLINE_AFTER_NS, [3, 0, 0], true);
         assert!(
             waiters[1].take_up(Waker::noop()).unwrap().is_none(),
             "while spares are scarce"
         );
-        tick(&permits, now_ns + 2 * INLINE_AFTER_NS, [3, 0], false);
+        tick(&permits, now_ns + 2 * INLINE_AFTER_NS, [3, 0, 0], false);
         let inline = waiters[1].take_up(Waker::noop());
         assert!(matches!(inline, Err(NoPermit::Inline)));
     }

@@ -186,6 +186,7 @@ mod tests {
                     class: Class::Hog,
                     history: None,
                     sleeps: false,
+                    short_polls: 0,
                     not_before_ns: 0,
                     blocks_thread: false,
                 };

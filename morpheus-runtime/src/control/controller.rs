@@ -386,6 +386,7 @@ mod tests {
                 class: Class::Slow,
                 history: None,
                 sleeps: true,
+                short_polls: 0,
                 // Only the controller's clock ends that wait.
                 not_before_ns: clock::now_ns() + 20_000_000,
                 blocks_thread: false,

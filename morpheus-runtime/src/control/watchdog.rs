@@ -8,7 +8,7 @@ use morpheus_common::ladder::{self, Action, Observation, Policy, Step};
 use morpheus_common::slot::{SlotFlag, VerdictFlags};
 use tokio::runtime::RuntimeMetrics;
 
-use crate::act::permit::Class;
+use crate::act::permit::{CLASSES, Class};
 use crate::act::verdict;
 use crate::decide::case::{Case, Rules};
 use crate::decide::rating::Rating;
@@ -35,7 +35,7 @@ pub(crate) struct Sample {
     /// Watched polls that need a spare: taken over, and the core of their worker is not served.
     pub(crate) stalled: usize,
     /// Handoff polls that sleep, by permit class.
-    pub(crate) handoffs_asleep: [usize; 2],
+    pub(crate) handoffs_asleep: [usize; CLASSES],
     /// Polls under way, or begun since the last sample.
     pub(crate) busy: usize,
     /// A poll became stalled in this sample. Its worker may have had the I/O driver, so a no-op task has to wake another
@@ -184,7 +184,7 @@ impl Watchdog {
             let private = &domain.slots.private[index];
             if self.polls.at(index).asleep {
                 let word = private.permit_class.load(Ordering::Relaxed);
-                sample.handoffs_asleep[usize::from(word == Class::Hog.word())] += 1;
+                sample.handoffs_asleep[Class::of_word(word) as usize] += 1;
             }
             sample.stalled += usize::from(!is_core_served(&domain, index, metrics));
         } else {

@@ -44,9 +44,10 @@ const RARE_AFTER_POLLS: u64 = 1_000;
 /// a stalled one raises the number. While none of the last polls was good, there is no limit: these may be a thousand hogs.
 #[cfg(any(tokio_unstable, test))]
 const UNTRIED_A_STALL: u32 = 16;
-/// From this many stalled polls on, a quarter of 64, there is no limit either.
+/// From this many stalled polls on there is no limit either: the permits of untried tasks bound those that run, and the threads of
+/// those that wait are bounded by [`max_handoffs`](crate::Builder::max_handoffs).
 #[cfg(any(tokio_unstable, test))]
-const CERTAIN_STALLS: u32 = 16;
+const CERTAIN_STALLS: u32 = 4;
 
 /// Stalled polls from which a label can be one that sleeps, and the percentage of them that must have slept.
 const SLEEPER_MIN_POLLS: u32 = 4;

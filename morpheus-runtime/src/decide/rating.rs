@@ -23,6 +23,9 @@ const REPEAT_HOGS: u32 = 8;
 /// Short polls in a row that clear a task: after its first long poll, after the second, and from the third on. A connection
 /// that is kept alive alternates between long and short polls, and has to stay slow between two requests.
 const CLEARED_AFTER: [u8; 3] = [3, 15, 60];
+/// Short polls after which a task without a long one is taken for a task whose polls are short.
+#[cfg(any(tokio_unstable, test))]
+pub(crate) const PROVEN_AFTER: u8 = CLEARED_AFTER[0];
 /// The bits of [`TaskRating::counts`] that count short polls; those above count long ones.
 const GOOD_BITS: u32 = 6;
 const MOST_GOOD: u8 = (1 << GOOD_BITS) - 1;
@@ -129,17 +132,12 @@ impl TaskRating {
         self.rating == Rating::Hog && before != Rating::Hog
     }
 
-    /// Whether the task had polls, and all were short.
-    #[cfg(tokio_unstable)]
-    pub(crate) fn has_only_short_polls(self) -> bool {
-        self.long_polls() == 0 && self.good_polls() > 0
-    }
-
     fn long_polls(self) -> u8 {
         self.counts >> GOOD_BITS
     }
 
-    fn good_polls(self) -> u8 {
+    /// Short polls since the last long one.
+    pub(crate) fn good_polls(self) -> u8 {
         self.counts & MOST_GOOD
     }
 
@@ -150,7 +148,7 @@ impl TaskRating {
     /// Whether the task's own last polls were short, so that the rating of its label says nothing about it.
     #[cfg(any(tokio_unstable, test))]
     pub(crate) fn is_proven(self) -> bool {
-        self.rating == Rating::Healthy && self.good_polls() >= CLEARED_AFTER[0]
+        self.rating == Rating::Healthy && self.good_polls() >= PROVEN_AFTER
     }
 }
 

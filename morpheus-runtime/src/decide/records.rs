@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -50,6 +50,14 @@ impl Hasher for IdHasher {
     }
 }
 
+/// Returns the hash of a task's id.
+#[inline]
+pub(crate) fn hash(id: Id) -> u64 {
+    let mut hasher = IdHasher::default();
+    id.hash(&mut hasher);
+    hasher.finish()
+}
+
 type Shard = Mutex<HashMap<Id, Record, BuildHasherDefault<IdHasher>>>;
 
 #[derive(Debug, Default)]
@@ -61,9 +69,7 @@ pub(crate) struct Records {
 
 impl Records {
     fn shard(&self, id: Id) -> &Shard {
-        let mut hasher = IdHasher::default();
-        std::hash::Hash::hash(&id, &mut hasher);
-        &self.shards[(hasher.finish() >> 48) as usize % SHARDS]
+        &self.shards[(hash(id) >> 48) as usize % SHARDS]
     }
 
     /// Returns the rating of a task; a clean one for a task without a record.

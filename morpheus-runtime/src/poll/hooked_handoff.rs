@@ -8,6 +8,9 @@
 //! it by then. So the closure returns once tokio says that another thread has taken it. But that thread may hand it off in turn
 //! before the closure returns, and then `block_in_place` takes it from there. A poll that slept with it would keep a core from all
 //! others. So the thread asks afterwards whether it has the core, and offers it again if so.
+//!
+//! It waits for its permit within the closure. Of two hundred threads that left it first, each would take the core from the one
+//! that has just offered it, and offer it anew: the core goes round, each time to a thread that has to be started.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -31,9 +34,6 @@ const MOST_OFFERS: u32 = 64;
 /// microseconds to wake up, and where all CPUs are busy it waits for some slices. A sleep then costs a timer and two switches
 /// more, for each handoff.
 const YIELDS_FOR_NS: u64 = 2_000_000;
-/// A task that is not known to be slow, and whose label is not, waits for its permit for this time, in nanoseconds. Then it is
-/// polled beyond the limits, because its poll is probably short. A first hog of its label is found within this time.
-const UNKNOWN_WAITS_NS: u64 = 3_000_000;
 
 /// A poll that was handed off, from before its beginning until its end.
 pub(crate) struct HandedOff {
@@ -67,14 +67,13 @@ pub(crate) fn hand_off(
     index: usize,
     slot: SlotHandle,
     request: Request<'_>,
-    is_known: impl Fn() -> bool,
 ) -> Option<HandedOff> {
     let (Some(core), Ok(handle)) = (tokio::runtime::worker_index(), Handle::try_current()) else {
         return None;
     };
     let metrics = handle.metrics();
     let waker = UNPARK.with(Waker::clone);
-    let (mut permit, waiter) = match domain.permits.ask(request, false, &waker) {
+    let (mut permit, mut waiter) = match domain.permits.ask(request, false, &waker) {
         Answer::Granted(permit) => (Some(permit), None),
         Answer::Wait(waiter) => {
             domain.wake_controller();
@@ -91,15 +90,17 @@ pub(crate) fn hand_off(
         }
         return None;
     };
-    let offered = catch_unwind(AssertUnwindSafe(|| give_core_away(core, &metrics)));
+    // A thread that has its core must not wait.
+    let wait = || {
+        if let Some(waiter) = waiter.take() {
+            permit = wait_for_permit(domain, waiter, request, &waker);
+        }
+    };
+    let offered = catch_unwind(AssertUnwindSafe(|| give_core_away(core, &metrics, wait)));
     if offered.is_err() {
         handoff::note_refusal();
     }
     let is_away = offered.unwrap_or(false);
-    // A thread that has its core must not wait.
-    if is_away && let Some(waiter) = &waiter {
-        permit = wait_for_permit(domain, waiter, request, &is_known, &waker);
-    }
     if permit.is_none() || !is_away {
         if let Some(waiter) = waiter {
             waiter.leave();
@@ -116,12 +117,18 @@ pub(crate) fn hand_off(
     })
 }
 
-/// Offers the core until this thread has it no more. Returns whether that is so.
-fn give_core_away(core: usize, metrics: &RuntimeMetrics) -> bool {
+/// Offers the core until this thread has it no more. Returns whether that is so. `meanwhile` runs each time that another thread has
+/// taken it.
+fn give_core_away(core: usize, metrics: &RuntimeMetrics, mut meanwhile: impl FnMut()) -> bool {
     for _ in 0..MOST_OFFERS {
         let mut is_taken = false;
         let before = CoreState::of(core, metrics);
-        tokio::task::block_in_place(|| is_taken = before.wait_for_change());
+        tokio::task::block_in_place(|| {
+            is_taken = before.wait_for_change();
+            if is_taken {
+                meanwhile();
+            }
+        });
         if !handoff::has_core() {
             return true;
         }
@@ -172,28 +179,14 @@ impl CoreState<'_> {
 /// Blocks this thread until the permit is granted. `None`: the poll runs without one.
 fn wait_for_permit(
     domain: &Arc<Domain>,
-    waiter: &Arc<Waiter>,
+    mut waiter: Arc<Waiter>,
     request: Request<'_>,
-    is_known: &impl Fn() -> bool,
     waker: &Waker,
 ) -> Option<Permit> {
-    let mut waiter = waiter.clone();
-    let begun_ns = clock::now_ns();
     loop {
         match waiter.take_up(waker) {
             Ok(Some(permit)) => return Some(permit),
-            Ok(None) if is_known() => thread::park(),
-            Ok(None) => match UNKNOWN_WAITS_NS.checked_sub(clock::now_ns() - begun_ns) {
-                Some(rest_ns) if rest_ns > 0 => {
-                    thread::park_timeout(Duration::from_nanos(rest_ns));
-                }
-                _ => {
-                    // If it was granted meanwhile, the next turn takes it up.
-                    if let Some(permit) = waiter.take_beyond_limits() {
-                        return Some(permit);
-                    }
-                }
-            },
+            Ok(None) => thread::park(),
             Err(NoPermit::Inline) => return None,
             Err(NoPermit::TakenBack) => match domain.permits.ask(request, false, waker) {
                 Answer::Granted(permit) => return Some(permit),
@@ -223,6 +216,7 @@ mod tests {
             class: Class::Slow,
             history: None,
             sleeps: false,
+            short_polls: 0,
             not_before_ns: 0,
             blocks_thread: true,
         };
@@ -241,7 +235,7 @@ mod tests {
         let handed_off = tokio
             .build()
             .unwrap()
-            .block_on(async { hand_off(domain, 0, slot, request, || true) });
+            .block_on(async { hand_off(domain, 0, slot, request) });
         assert!(handed_off.is_none());
         assert_eq!(domain.permits.waiting(), 0);
     }

@@ -24,12 +24,13 @@ use morpheus_common::slot::VerdictFlags;
 use tokio::runtime::TaskMeta;
 use tokio::task::Id;
 
+use crate::act::permit::Class;
 use crate::decide::history::{History, InProgress};
-use crate::decide::rating::Rating;
+use crate::decide::rating::{self, Rating};
 use crate::domain::Domain;
 use crate::poll::hooked_handoff::{self, HandedOff};
 use crate::poll::mark::PollMark;
-use crate::poll::{handoff, known, labels, own_slot};
+use crate::poll::{handoff, known, labels, own_slot, short_polls};
 use crate::report::label::Label;
 use morpheus_link::handle::{self, SlotHandle};
 
@@ -125,6 +126,7 @@ pub(crate) fn before_poll(meta: &TaskMeta<'_>) {
         current.plain.set(Some(meta.id()));
         current.location.set(Some(location));
     });
+    short_polls::count(meta.id());
     mark(slot, label);
 }
 
@@ -171,6 +173,14 @@ fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
         }
         // A task that had long polls is judged by them alone: a poll that waited for a lock does not make it a hog among hogs.
         let is_unknown = own.is_clean();
+        let had_short = match is_unknown {
+            true => short_polls::of(task).saturating_add(own.good_polls()),
+            false => 0,
+        };
+        // Relaxed: a hint. While it is false, there is a spare for the case that this poll is a long one all the same.
+        if had_short >= rating::PROVEN_AFTER && !domain.spares_scarce.load(Ordering::Relaxed) {
+            return None;
+        }
         let rating = match is_unknown {
             true => history.rating(),
             false => own.rating(),
@@ -186,12 +196,12 @@ fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
             let untried = is_unknown.then(|| History::begin_untried(history));
             let mut request = known::request(domain, domain.settings.demotable, rating, history, 0);
             request.blocks_thread = true;
-            request.history = request.history.filter(|_| is_unknown);
-            // One that had a short poll is no first hog, whatever its label is: behind the hogs of a server's connections it
-            // would wait for seconds, as often as it takes until it is proven.
-            let is_known =
-                || !is_unknown || (history.rating() >= Rating::Slow && !own.has_only_short_polls());
-            let handed_off = hooked_handoff::hand_off(domain, index, slot, request, is_known);
+            request.history = None;
+            if is_unknown {
+                request.class = Class::Untried;
+                request.short_polls = had_short;
+            }
+            let handed_off = hooked_handoff::hand_off(domain, index, slot, request);
             if let Some(handed_off) = handed_off {
                 return Some(Prepared::HandedOff(handed_off, untried));
             }

@@ -184,6 +184,7 @@ pub(crate) fn request<'a>(
         class,
         history: may_demote.then_some(history),
         sleeps: history.sleeps(),
+        short_polls: 0,
         not_before_ns,
         blocks_thread: false,
     }

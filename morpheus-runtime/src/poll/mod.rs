@@ -14,4 +14,6 @@ pub(crate) mod known;
 pub(crate) mod labels;
 pub(crate) mod mark;
 pub(crate) mod own_slot;
+#[cfg(tokio_unstable)]
+pub(crate) mod short_polls;
 pub(crate) mod state;
