@@ -217,8 +217,8 @@ struct State {
     /// Of these, permits of polls that are known to be asleep in the kernel.
     asleep: [usize; CLASSES],
     queues: [VecDeque<Arc<Waiter>>; CLASSES],
-    /// Whether the last untried task that was granted a permit was the oldest.
-    was_oldest: bool,
+    /// Whether the next place of an untried task is the oldest one's, if that has waited for too long.
+    is_turn_of_oldest: bool,
     /// How many more polls may run for the sake of untried tasks, and when one of these last began or ended.
     more_untried: usize,
     untried_moved_at_ns: u64,
@@ -288,15 +288,18 @@ impl State {
     /// Returns the position of the untried task that may start: see the head of the module.
     fn untried_to_start(&self, now_ns: u64, limits: &Limits) -> Option<usize> {
         let queue = &self.queues[Class::Untried as usize];
-        let oldest = queue.front()?;
         if !self.may_start(Class::Untried, false, limits) {
-            return None;
+            let may_sleep = self.may_start(Class::Untried, true, limits);
+            return queue.iter().rposition(|waiter| may_sleep && waiter.sleeps);
         }
-        let is_late = now_ns.saturating_sub(oldest.since_ns) >= OLDEST_WAITS_NS;
-        match is_late && !self.was_oldest {
-            true => Some(0),
-            false => Some(queue.len() - 1),
-        }
+        let oldest = queue
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, waiter)| waiter.since_ns);
+        let (at, oldest) = oldest.filter(|_| self.is_turn_of_oldest).unzip();
+        let waited_ns = oldest.map_or(0, |oldest| now_ns.saturating_sub(oldest.since_ns));
+        at.filter(|_| waited_ns >= OLDEST_WAITS_NS)
+            .or_else(|| queue.len().checked_sub(1))
     }
 
     /// The threads that wait in the queues.
@@ -641,7 +644,7 @@ impl Permits {
     fn grant(state: &mut State, class: Class, at: usize, now_ns: u64) -> Option<Wake> {
         let waiter = state.queues[class as usize].remove(at)?;
         if class == Class::Untried {
-            state.was_oldest = at == 0;
+            state.is_turn_of_oldest = !state.is_turn_of_oldest;
         }
         let before = std::mem::replace(&mut *lock(&waiter.phase), Phase::Granted);
         let Phase::Waiting(waker) = before else {
@@ -881,7 +884,7 @@ mod tests {
     fn an_untried_task_that_waits_for_long_has_every_other_place() {
         let permits = permits(1);
         let mut held = vec![granted(untried(&permits, 0)), granted(untried(&permits, 0))];
-        let waiters: Vec<_> = (0..4).map(|_| waiting(untried(&permits, 0))).collect();
+        let waiters = [1, 0, 0, 1].map(|short_polls| waiting(untried(&permits, short_polls)));
         let later_ns = clock::now_ns() + OLDEST_WAITS_NS + STANDSTILL_NS;
         let mut next = |times| {
             tick(&permits, later_ns + times * STANDSTILL_NS, [0, 0, 0], false);
@@ -890,7 +893,7 @@ mod tests {
             at
         };
         let order: Vec<_> = (0..4).flat_map(&mut next).collect();
-        assert_eq!(order, [0, 3, 1, 2]);
+        assert_eq!(order, [3, 0, 2, 1]);
     }
 
     #[test]

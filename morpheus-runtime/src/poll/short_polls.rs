@@ -3,9 +3,12 @@
 //!
 //! [`Records`](crate::decide::records::Records) begin when a label is in doubt. A connection that was served for hours has no record
 //! then, as one that was accepted just now. The first must not wait behind the hogs that the second may be. So each thread counts
-//! the polls of the tasks that it polls, in a table by task id: a load for a task that is known, a store more until it is. A table
-//! has one line of the cache for sixteen tasks and one writer, so that no line moves between CPUs at a poll. A task may be polled by
-//! any thread; the sum over all tables is asked for once in doubt.
+//! the polls of the tasks that it polls, in a table by task id, up to 255: a load for a task that has them, and a store more until it
+//! has. A table has one line of the cache for sixteen tasks and one writer, so that no line moves between CPUs at a poll. A task may
+//! be polled by any thread, and the sum over all tables is asked for in doubt alone.
+//!
+//! After `n` short polls and no long one, the next is a long one with a probability of 1 in `n + 2` (Laplace's rule of succession). So
+//! the counts also say which of two tasks goes first.
 //!
 //! Ids are unique in the process, and so is this list of tables. **A table is never freed.** The next thread that needs one gets
 //! it, with its counts: they are about tasks, and stay true. A task that another one replaced in a table is no more than unknown.
@@ -16,17 +19,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::task::Id;
 
-use crate::decide::rating;
 use crate::decide::records;
 use morpheus_system::lock::lock;
 
 /// Tasks that a table has room for: 8 KiB.
 const TASKS: usize = 2048;
-/// The low bits of an entry count polls, and the others name the task.
-const COUNT_BITS: u32 = 2;
-const MOST_POLLS: u32 = (1 << COUNT_BITS) - 1;
-
-const _: () = assert!(MOST_POLLS >= rating::PROVEN_AFTER as u32);
+/// The lowest eight bits of an entry count polls, and the others name the task.
+const MOST_POLLS: u32 = u8::MAX as u32;
 
 /// Relaxed everywhere, and pairs with nothing: a poll more or less is no matter.
 type Table = [AtomicU32; TASKS];
@@ -113,17 +112,15 @@ fn count_first(task: Id) {
     count_in(table, task);
 }
 
-/// Returns the number of polls that the task had under a healthy label, or [`PROVEN_AFTER`](rating::PROVEN_AFTER) if it had more.
+/// Returns the number of polls that the task had under a healthy label, at most 255.
 pub(crate) fn of(task: Id) -> u8 {
     let (at, name) = place(task);
-    let mut sum = 0;
-    for table in &lock(&TABLES).all {
-        sum += polls(table[at].load(Ordering::Relaxed), name);
-        if sum >= u32::from(rating::PROVEN_AFTER) {
-            return rating::PROVEN_AFTER;
-        }
-    }
-    sum as u8
+    let tables = lock(&TABLES);
+    let each = tables.all.iter();
+    let sum: u32 = each
+        .map(|table| polls(table[at].load(Ordering::Relaxed), name))
+        .sum();
+    sum.min(MOST_POLLS) as u8
 }
 
 #[cfg(test)]
@@ -149,7 +146,7 @@ mod tests {
         for _ in 0..1_000 {
             count(task);
         }
-        assert_eq!(of(task), 3);
+        assert_eq!(of(task), u8::MAX);
     }
 
     #[test]
