@@ -292,14 +292,12 @@ impl State {
             let may_sleep = self.may_start(Class::Untried, true, limits);
             return queue.iter().rposition(|waiter| may_sleep && waiter.sleeps);
         }
-        let oldest = queue
-            .iter()
-            .enumerate()
-            .min_by_key(|(_, waiter)| waiter.since_ns);
-        let (at, oldest) = oldest.filter(|_| self.is_turn_of_oldest).unzip();
-        let waited_ns = oldest.map_or(0, |oldest| now_ns.saturating_sub(oldest.since_ns));
-        at.filter(|_| waited_ns >= OLDEST_WAITS_NS)
-            .or_else(|| queue.len().checked_sub(1))
+        let oldest = (0..queue.len()).min_by_key(|&at| queue[at].since_ns)?;
+        let is_late = now_ns.saturating_sub(queue[oldest].since_ns) >= OLDEST_WAITS_NS;
+        match is_late && self.is_turn_of_oldest {
+            true => Some(oldest),
+            false => Some(queue.len() - 1),
+        }
     }
 
     /// The threads that wait in the queues.

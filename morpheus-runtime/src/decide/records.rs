@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -53,9 +53,7 @@ impl Hasher for IdHasher {
 /// Returns the hash of a task's id.
 #[inline]
 pub(crate) fn hash(id: Id) -> u64 {
-    let mut hasher = IdHasher::default();
-    id.hash(&mut hasher);
-    hasher.finish()
+    BuildHasherDefault::<IdHasher>::default().hash_one(id)
 }
 
 type Shard = Mutex<HashMap<Id, Record, BuildHasherDefault<IdHasher>>>;
@@ -151,12 +149,12 @@ impl Drop for Records {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::decide::rating::Rating;
     use crate::report::label::{self, Origin};
 
-    fn ids(count: usize) -> Vec<Id> {
+    pub(crate) fn ids(count: usize) -> Vec<Id> {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.build().unwrap();
         (0..count).map(|_| runtime.spawn(async {}).id()).collect()

@@ -126,12 +126,7 @@ pub(crate) fn of(task: Id) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn ids(count: usize) -> Vec<Id> {
-        let mut builder = tokio::runtime::Builder::new_current_thread();
-        let runtime = builder.build().unwrap();
-        (0..count).map(|_| runtime.spawn(async {}).id()).collect()
-    }
+    use crate::decide::records::tests::ids;
 
     #[test]
     fn three_polls_prove_a_task_whichever_threads_polled_it() {
