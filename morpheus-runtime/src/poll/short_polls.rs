@@ -87,9 +87,10 @@ pub(crate) fn count(task: Id) {
 fn count_in(table: &Table, task: Id) {
     let (at, name) = place(task);
     let entry = &table[at];
-    let polls = polls(entry.load(Ordering::Relaxed), name);
-    if polls < MOST_POLLS {
-        entry.store(name | (polls + 1), Ordering::Relaxed);
+    let before = entry.load(Ordering::Relaxed);
+    // The one comparison that a poll of a long-lived task takes.
+    if before != name | MOST_POLLS {
+        entry.store(name | (polls(before, name) + 1), Ordering::Relaxed);
     }
 }
 
