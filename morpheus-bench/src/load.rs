@@ -65,9 +65,39 @@ pub struct LoadSummary {
 impl LoadSummary {
     /// The share of what was due that has an answer, from 0 to 1.
     pub fn answered(&self) -> f64 {
-        let due = self.latency_ns.n;
-        (due - self.unanswered) as f64 / due.max(1) as f64
+        share_answered(&self.latency_ns, self.unanswered)
     }
+}
+
+/// The requests that were due before the beginning of what counts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WarmUp {
+    /// As [`LoadSummary::latency_ns`].
+    pub latency_ns: Summary,
+    /// As [`LoadSummary::unanswered`].
+    pub unanswered: u64,
+}
+
+impl WarmUp {
+    /// As [`LoadSummary::answered`].
+    pub fn answered(&self) -> f64 {
+        share_answered(&self.latency_ns, self.unanswered)
+    }
+}
+
+fn share_answered(due: &Summary, unanswered: u64) -> f64 {
+    (due.n - unanswered) as f64 / due.n.max(1) as f64
+}
+
+/// All that the clients saw.
+#[derive(Debug)]
+pub struct Finished {
+    /// Of what counts.
+    pub seen: LoadSummary,
+    /// Of what was due before that.
+    pub warm_up: WarmUp,
+    /// The first error that a client met before the end.
+    pub result: io::Result<()>,
 }
 
 /// Clients at work.
@@ -81,6 +111,8 @@ pub struct Load {
 }
 
 struct Client {
+    /// Of what was due in the warm-up.
+    warm_up: Latencies,
     latencies: Latencies,
     answers: u64,
     next: Instant,
@@ -148,9 +180,8 @@ impl Load {
         self.clients.iter().all(JoinHandle::is_finished)
     }
 
-    /// Ends the clients; `end` is the end of what is measured, and what has no answer `now` counts with its age. Returns also the
-    /// first error that a client met before that.
-    pub fn finish(self, end: Instant, now: Instant) -> (LoadSummary, io::Result<()>) {
+    /// Ends the clients; `end` is the end of what is measured, and what has no answer `now` counts with its age.
+    pub fn finish(self, end: Instant, now: Instant) -> Finished {
         // Release: a client that finds its socket shut down afterwards finds this as well (Acquire in `run`).
         self.is_over.store(true, Ordering::Release);
         for stream in &self.streams {
@@ -158,6 +189,7 @@ impl Load {
             let _ = stream.shutdown(Shutdown::Both);
         }
         let (mut latencies, mut answers, mut unanswered) = (Latencies::default(), 0, 0);
+        let (mut warm_up, mut unanswered_early) = (Latencies::default(), 0);
         let mut result = Ok(());
         let from = self.begin.from().unwrap_or(end);
         for client in self.clients {
@@ -168,13 +200,15 @@ impl Load {
             result = result.and(client.result);
             answers += client.answers;
             latencies.add(&client.latencies);
+            warm_up.add(&client.warm_up);
             let mut due = client.next;
-            while due < from {
-                due += self.timetable.period;
-            }
             while due < end {
+                let (latencies, unanswered) = match due < from {
+                    true => (&mut warm_up, &mut unanswered_early),
+                    false => (&mut latencies, &mut unanswered),
+                };
                 latencies.record(now.saturating_duration_since(due));
-                unanswered += 1;
+                *unanswered += 1;
                 due += self.timetable.period;
             }
         }
@@ -186,7 +220,14 @@ impl Load {
             unanswered,
             latency_ns: latencies.summary(),
         };
-        (seen, result)
+        Finished {
+            seen,
+            warm_up: WarmUp {
+                latency_ns: warm_up.summary(),
+                unanswered: unanswered_early,
+            },
+            result,
+        }
     }
 }
 
@@ -199,6 +240,7 @@ fn run(
 ) -> Client {
     thread::precise();
     let mut client = Client {
+        warm_up: Latencies::default(),
         latencies: Latencies::default(),
         answers: 0,
         next: first,
@@ -220,9 +262,11 @@ fn run(
         if begin.counts(now) {
             client.answers += 1;
         }
-        if begin.counts(client.next) {
-            client.latencies.record(now - client.next);
-        }
+        let latencies = match begin.counts(client.next) {
+            true => &mut client.latencies,
+            false => &mut client.warm_up,
+        };
+        latencies.record(now - client.next);
         client.next += timetable.period;
     }
     client
@@ -241,8 +285,10 @@ mod tests {
             Load::of_echo(listener.local_addr().unwrap(), 2, 1_000.0, Begin::at(from)).unwrap();
         std::thread::sleep(Duration::from_millis(200));
         let end = Instant::now();
-        let (summary, result) = load.finish(end, end);
-        assert!(result.is_ok(), "{result:?}");
+        let finished = load.finish(end, end);
+        let summary = finished.seen;
+        assert!(finished.result.is_ok(), "{:?}", finished.result);
+        assert_eq!(finished.warm_up, WarmUp::default());
         assert_eq!(summary.requests_per_s, 0.0);
         assert!(summary.latency_ns.n >= 300, "{summary:?}");
         assert_eq!(summary.unanswered, summary.latency_ns.n);

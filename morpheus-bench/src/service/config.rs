@@ -26,13 +26,14 @@ tokio-tuned and morpheus+flag are built on demand, in a target directory of thei
 What is measured, while the clients of --scene are never content:
   /ping, /db       1,000 and 250 (--db) requests a second by a timetable, one in four to /db a write. From when a request was due
                    until its answer; what has no answer at the end counts with its age, and is shown with ≥.
+  at first         the same of what was due during --warmup: all clients connect at once, and each request is the first of its client
   answers/s        to the clients that keep the service busy, each of which asks again at once. A request counts with the part of
                    its time that lies in the window, so that a wave of answers at its edge is no more and no less than it is
   ÷                against another variant, round by round: below 1 is less
 
 Examples:
   cargo xtask service
-      Builds everything and measures: five minutes.
+      Builds everything and measures: six minutes.
   cargo xtask service --clients 4,40,200
       Also more hogs than Morpheus has spares. The layer and the flag know which handlers these are.
   cargo xtask service --scene hash
@@ -100,8 +101,8 @@ pub struct Options {
     #[arg(long = "seconds", value_name = "S", default_value = "8", value_parser = measured(0.1, 3_600.0))]
     pub window_s: f64,
 
-    /// Seconds under load before that
-    #[arg(long = "warmup", value_name = "S", default_value = "2", value_parser = measured(0.0, 600.0))]
+    /// Seconds under load before that, which have a figure of their own
+    #[arg(long = "warmup", value_name = "S", default_value = "4", value_parser = measured(0.0, 600.0))]
     pub warmup_s: f64,
 
     /// Measure everything N times, in the order A B B A …, and show medians

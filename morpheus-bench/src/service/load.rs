@@ -15,7 +15,7 @@ use super::http::{Connection, get, post};
 use super::served::Client;
 use crate::begin::Begin;
 use crate::interrupt;
-use crate::load::{self, LoadSummary, Timetable};
+use crate::load::{self, LoadSummary, Timetable, WarmUp};
 
 /// How often Ctrl-C is looked for, and progress shown.
 const LOOK: Duration = Duration::from_millis(50);
@@ -42,6 +42,8 @@ pub struct Window {
 /// The clients' answers and latencies.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
+    /// What was due before the window.
+    pub first_pings: WarmUp,
     pub ping: LoadSummary,
     pub db: LoadSummary,
     /// Requests a second that were served, of the clients that keep the service busy.
@@ -134,14 +136,17 @@ impl Load {
         let busy = busy.map_err(|_| "the thread that keeps it busy panicked")?;
         let served = busy.map_err(|error| format!("a client that keeps it busy: {error}"))?;
         let seen = |path: &str, load: load::Load| {
-            let (seen, result) = load.finish(end, now);
-            result
-                .map(|()| seen)
-                .map_err(|error| format!("{path}: {error}"))
+            let finished = load.finish(end, now);
+            match finished.result {
+                Ok(()) => Ok((finished.seen, finished.warm_up)),
+                Err(error) => Err(format!("{path}: {error}")),
+            }
         };
+        let (ping, first_pings) = seen("/ping", self.ping)?;
         Ok(Seen {
-            ping: seen("/ping", self.ping)?,
-            db: seen("/db", self.db)?,
+            first_pings,
+            ping,
+            db: seen("/db", self.db)?.0,
             work_per_s: served / (end - from).as_secs_f64(),
         })
     }
@@ -233,6 +238,10 @@ mod tests {
         assert_eq!((seen.ping.answered(), seen.work_per_s), (0.0, 0.0));
         let wanted = [seen.ping.wanted_per_s, seen.db.wanted_per_s];
         assert_eq!(wanted, [1_000.0, 250.0], "as dense as they say");
+        // Due in the two seconds before the window, as dense.
+        let first = seen.first_pings;
+        assert_eq!(first.answered(), 0.0, "{first:?}");
+        assert!((1_700..=2_048).contains(&first.unanswered), "{first:?}");
         let [ping, db] = [seen.ping, seen.db].map(|seen| seen.latency_ns);
         // Each connection has a request every 64 ms: six or seven.
         assert!((64 * 6..=64 * 7).contains(&ping.n), "{ping:?}");

@@ -23,9 +23,13 @@ const P99: Figure<Seen> =
         .or_more(|seen| seen.ping.answered() < 0.99);
 const RATE: Figure<Seen> = Figure::new("answers/s", Unit::Count, |seen| Some(seen.work_per_s));
 /// All figures, the less important last.
-const FIGURES: [Figure<Seen>; 6] = [
+const FIGURES: [Figure<Seen>; 7] = [
     P99,
     RATE,
+    Figure::<Seen>::latency("/ping p99 at first", Part::P99, |seen| {
+        Some(&seen.first_pings.latency_ns)
+    })
+    .or_more(|seen| seen.first_pings.answered() < 0.99),
     Figure::<Seen>::latency("/ping p50", Part::P50, |seen| Some(&seen.ping.latency_ns))
         .or_more(|seen| seen.ping.answered() < 0.5),
     Figure::<Seen>::latency("/ping max", Part::Max, |seen| Some(&seen.ping.latency_ns))
@@ -184,7 +188,7 @@ fn limit(scene: Scene, clients: usize, variant: Variant, figure: &str) -> Option
 mod tests {
     use super::*;
     use crate::histogram::Summary;
-    use crate::load::LoadSummary;
+    use crate::load::{LoadSummary, WarmUp};
     use crate::pairs::Bar;
 
     /// Pings that were answered after `ping_ms`, or had no answer, and the rate of answers to the other requests.
@@ -195,12 +199,18 @@ mod tests {
             p99: Some((ping_ms * 1e6) as u64),
             ..Summary::default()
         };
+        let unanswered = if is_answered { 0 } else { 7_600 };
+        let first_pings = WarmUp {
+            latency_ns: latency_ns.clone(),
+            unanswered,
+        };
         let ping = LoadSummary {
-            unanswered: if is_answered { 0 } else { 7_600 },
+            unanswered,
             latency_ns,
             ..LoadSummary::default()
         };
         Seen {
+            first_pings,
             ping,
             work_per_s,
             ..Seen::default()
@@ -263,6 +273,7 @@ mod tests {
         let expected = [
             ("/ping p99", true),
             ("answers/s", false),
+            ("/ping p99 at first", true),
             ("/ping p50", true),
             ("answered", false),
         ];

@@ -93,7 +93,7 @@ pub fn measure(job: &Job, extra: usize, stop: &AtomicBool) -> Result<RunResult, 
     let (first, last) = run::watch(read, wakes, workload, from, stop);
     probe.stop();
     let (end, end_ns) = (Instant::now(), clock::monotonic_ns());
-    let load = load.map(|load| load.finish(end, end).0);
+    let load = load.map(|load| load.finish(end, end).seen);
     let (sent, from_ns) = lock(&stamps).close();
     let figures: Figures = program.line()?;
 

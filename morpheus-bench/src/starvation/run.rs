@@ -78,7 +78,7 @@ pub fn measure<E: Executor>(executor: &E, job: &Job, stop: &AtomicBool) -> io::R
     if job.histogram {
         result.log = log::of_run(&wakes.wake, &timers, end - from);
     }
-    result.load = load.map(|load| load.finish(end, end).0);
+    result.load = load.map(|load| load.finish(end, end).seen);
     result.escalations = executor.escalations();
     work.finish(workload, (first, last), end, &mut result);
     Ok(result)
