@@ -1,7 +1,7 @@
 // The Go side of the benchmark `starvation`: the same hogs, sleepers, busy tasks and echo server, with
 // goroutines and GOMAXPROCS = workers.
 //
-// What is measured, and how it differs from the Rust side:
+// The measurement, and how it differs from the Rust side:
 //   - Timers: goroutines sleep until absolute times with time.Sleep; each missed period is a sample.
 //   - Wakes: pairs of CLOCK_MONOTONIC times come on standard input, written by a thread of another
 //     process; a goroutine reads them through the network poller. Nothing else can wake a goroutine

@@ -202,7 +202,7 @@ fn counters(text: &mut Exposition, reading: &Reading) {
         .filter(|(name, _)| !has_family(name))
         .peekable();
     if others.peek().is_some() {
-        text.metric("counts_total", "counter", "What else was counted, by name.");
+        text.metric("counts_total", "counter", "Other counts, by name.");
     }
     for (name, count) in others {
         text.sample("counts_total", &[("what", name)], count);

@@ -15,9 +15,9 @@ Examples:
   http_service --layer
       The handlers watched, each under its route. (Not on tokio.)
   http_service_tokio --code spawn-blocking
-      What an expert would do on tokio: SQLite and argon2 on its pool.
+      An expert's way on tokio: SQLite and argon2 on its pool.
   TOKIO_WORKER_THREADS=34 http_service_tokio
-      What a sceptic would try first: more threads.
+      A sceptic's first try: more threads.
   cargo xtask service
       Drives all of them with a load generator, and compares.
 

@@ -14,20 +14,20 @@ Examples:
   compare --case ping_pong --case tcp_echo_16 --pairs 40
       Two cases, with narrower intervals.
   compare --runtime morpheus-watched --against morpheus
-      What watching alone costs.
+      The cost of watching alone.
   compare --against tokio,tokio+32 --runtime morpheus
       Also beside tokio with 32 more workers; tokio+slice has workers with short slices.
   compare --runtime morpheus+8,morpheus+32,morpheus+128,morpheus+512 --case spawn_many_remote_idle,yield_many
       By the number of spares: each is a worker that tokio's search for work looks at.
   compare --runtime morpheus-flag-no-lifo --against morpheus-flag
-      What it costs to do without tokio's LIFO slot. Contenders with the flag are built on demand.
+      The cost of doing without tokio's LIFO slot. Contenders with the flag are built on demand.
   compare --workers 16
       Beside more workers than there are CPUs, which shows that it works and not what it costs.
   compare --list
       The cases, and what one operation of each is.
 
 Each case is measured in pairs, in the order A B A' A' B A: A and A' are what Morpheus is compared with, B is
-Morpheus. Each measurement is a process of its own. What A and A' differ by is noise: inside it a case says 'no
+Morpheus. Each measurement is a process of its own. The difference of A and A' is noise: inside it a case says 'no
 difference'. The rate is operations a second, and above 1 is better; CPU is CPU time of an operation, of all of the
 runtime's threads, and below 1 is better. CPU times repeat on a machine that others use, rates do not. No process gives
 its heap back to the kernel (GLIBC_TUNABLES): with glibc's default it is chance whether one does so after each batch of

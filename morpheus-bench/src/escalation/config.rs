@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::executor::morpheus::LinkName;
 
 const MORE: &str = "\
-What is measured:
+These are measured:
   request    One watched task computes, with a checkpoint every 10 µs, until a checkpoint says that it was asked to yield.
              Its budget is 1 ms of CPU time, and counted is the CPU time that the poll had used by then; the elapsed time
              stands beside it.

@@ -17,7 +17,7 @@ Examples:
   footprint --spares 256 --workers 16
       With more workers.
   footprint --only tasks
-      What a task takes, watched and not.
+      The memory of a task, watched and not.
 
 Each measurement is a process of its own, which reads its memory before it builds a runtime and again when that has
 served a few tasks and come to rest: the difference is the runtime's. Beside Morpheus with N spares stands tokio+N,
@@ -30,7 +30,7 @@ Bytes that are requested are counted by the allocator, in the thread that starts
 task on whole lines of 128 bytes: what is shown is the mean over tasks of four sizes 32 bytes apart, so that every
 length of the last line comes once.
 
-What spares cost in speed: compare --runtime morpheus+8,morpheus+32,morpheus+128,morpheus+512. With all of them in
+The cost of spares in speed: compare --runtime morpheus+8,morpheus+32,morpheus+128,morpheus+512. With all of them in
 play: starvation --runtime morpheus,tokio+32 --spares 32 --hogs 32 --hog-kind sleep.
 
 Bars: an idle runtime with its default number of spares takes at most 1 MiB more than tokio, resident; a watched task

@@ -21,7 +21,7 @@ Examples:
       The same kernels also on a worker of Morpheus, for which scx_morpheus (started and ended here) asks schedutil for
       full speed.
   governor run --dry-run
-      What it would change and measure here, and how long that takes. Changes nothing.
+      Says what it would change and measure here, and how long that takes. Changes nothing.
   report governor-study
       The page of a study, also of one that was killed: figures, and the frequencies over time. Studies of several
       machines side by side: `report DIR`, with their directories in DIR.

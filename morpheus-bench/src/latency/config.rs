@@ -15,7 +15,7 @@ Examples:
   latency --pressure --with-checkpoints
       The same with a checkpoint in each operation, beside a busy process for each CPU.
   latency --paired
-      What checkpoints cost, by pairs of the same work with and without, and a control.
+      The cost of checkpoints, by pairs of the same work with and without, and a control.
   latency --ops-per-second 100000 --histogram latency.hlog
       More than most machines do: it says what was reached, and why not more.
 

@@ -14,7 +14,7 @@ Examples:
   loops --case sum_u32,fnv --pairs 60
       Two loops, with narrower intervals.
   loops --case fnv --spares 4
-      What a yield costs where another worker is idle: see 'checkpoint'.
+      The cost of a yield where another worker is idle: see 'checkpoint'.
   loops --list
       The loops, and what each does.
 

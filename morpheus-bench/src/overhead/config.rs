@@ -11,11 +11,11 @@ use crate::arguments::counted;
 const MORE: &str = "\
 Examples:
   overhead preemption
-      What it costs that a CPU goes from one thread to another.
+      The cost of a CPU's switch from one thread to another.
   overhead migration --cpus 2,3
-      What it costs that a thread goes from CPU 2 to CPU 3.
+      The cost of a thread's move from CPU 2 to CPU 3.
   overhead cache --experiments 200 --json --histogram cache.hlog
-      What it costs to get the contents of a cache to the other CPU, from L1 to past L2.
+      The cost of getting the contents of a cache to the other CPU, from L1 to past L2.
 
 Each cost is a difference, measured in the order A B B A. Beside its median stands what the source shows: minimum,
 maximum, average of the experiments. Judge it by the median and its interval, in which the true median is with 95 %, and

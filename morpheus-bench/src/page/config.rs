@@ -18,11 +18,11 @@ Examples:
       No page: the tables of these documents between '<!-- figures: NAME -->' and '<!-- end of figures -->', from
       figures/NAME.json.
 
-What is read: DIR/*.json, *.jsonl and *.ndjson (what --json prints, for `scale` a record a line),
+It reads DIR/*.json, *.jsonl and *.ndjson (what --json prints, for `scale` a record a line),
 DIR/*.hlog (what --histogram writes), and directories of `governor run` in DIR or DIR itself. Benchmarks: starvation,
 latency, liar, jitter, overhead, governor, escalation, service, compare, loops, footprint, scale.
 
-What is written: index.html, which needs nothing but itself, and an SVG for each plot, which stands alone. The path of
+It writes index.html, which needs nothing but itself, and an SVG for each plot, which stands alone. The path of
 the page is printed. A file that cannot be shown is named there, on the page and here, and does not stop the others.
 
 Exit codes: 0 a page was made, 1 there was nothing to show or it could not be written, 2 bad usage.";

@@ -5,7 +5,7 @@ use super::{Ratio, Row};
 use crate::pairs::Verdict;
 
 /// More figures of contenders that were measured in turns would make a table that is too wide for a page.
-const MOST_FIGURES: usize = 8;
+const MOST_FIGURES: usize = 9;
 
 /// The rows as tables. Comparisons in pairs: a line for each case, and for each contender the ratios of all figures;
 /// bold is what lies outside of the noise. Measurements in turns: a line for each contender.

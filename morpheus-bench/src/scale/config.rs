@@ -29,10 +29,10 @@ Examples:
   scale --suite trace --schedulers morpheus --duration 60 --capture /tmp/capture
       A minute of stress; who ran and who woke last is in that directory when the scheduler is thrown out.
   scale --ablation=tiers,deficit --iterations 10
-      What these features of scx_morpheus are good for: it is measured as it is, with each switched the other way, and as
+      The gain of these features of scx_morpheus: it is measured as it is, with each switched the other way, and as
       it is again, each under the loads that it was made for; --elsewhere adds two others, --only has others in their place.
   scale --suite runtime --schedulers default/lazy,default/full,scx_bpfland,morpheus
-      What tasks of Morpheus's runtime feel beside hogs, under each; it calls starvation.
+      The delays of tasks of Morpheus's runtime beside hogs, under each; it calls starvation.
   scale --suite soak --schedulers morpheus --duration 600
       Ten minutes of everything at once: who waited for long, and what the kernel said of it.
   scale --strict --iterations 5

@@ -10,7 +10,7 @@ use super::variant::Variant;
 use crate::arguments::{counted, measured};
 
 const MORE: &str = "\
-What is compared, each in every round and in a process of its own:
+These are compared, each in every round and in a process of its own:
   tokio            the example http_service with #[tokio::main]
   tokio+32         the same with 32 more workers: just give tokio more threads
   tokio-tuned      32 more workers, short slices, and two of tokio's unstable switches
@@ -23,7 +23,7 @@ What is compared, each in every round and in a process of its own:
 
 tokio-tuned and morpheus+flag are built on demand, in a target directory of their own: some minutes the first time.
 
-What is measured, while the clients of --scene are never content:
+These are measured, while the clients of --scene are never content:
   /ping, /db       1,000 and 250 (--db) requests a second by a timetable, one in four to /db a write. From when a request was due
                    until its answer; what has no answer at the end counts with its age, and is shown with ≥.
   at first         the same of what was due during --warmup: all clients connect at once, and each request is the first of its client

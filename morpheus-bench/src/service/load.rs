@@ -42,7 +42,7 @@ pub struct Window {
 /// The clients' answers and latencies.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// What was due before the window.
+    /// Of the pings that were due before the window.
     pub first_pings: WarmUp,
     pub ping: LoadSummary,
     pub db: LoadSummary,

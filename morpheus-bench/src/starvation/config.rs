@@ -32,9 +32,9 @@ Examples:
   starvation --load 16 --warmup 2
       A TCP echo server at 16,000 requests a second beside the hogs.
   starvation --hogs 0 --busy 64 --busy-us 300 --rounds 10
-      What Morpheus costs where nothing is stuck.
+      The cost of Morpheus where nothing is stuck.
   starvation --runtime morpheus,tokio --off reserve,canary
-      What these two mechanisms are worth.
+      The worth of these two mechanisms.
   sudo scx_morpheus --observe & starvation --runtime morpheus --link observer --hog-kind read
       With the kernel's help: the notes say how soon a blocked worker was seen and replaced.
   sudo starvation --runtime morpheus,tokio --workers 1 --quota 1.9 --hogs 4 --confine

@@ -40,7 +40,7 @@ pub fn section(object: &Value) -> Section {
         title: "criterion".into(),
         about: "steps of the hot path, one at a time".into(),
         figures: vec![Figure {
-            title: "What each step takes".into(),
+            title: "The time of each step".into(),
             caption:
                 "Medians with 95 % intervals. The axis is logarithmic where they span decades."
                     .into(),
