@@ -224,7 +224,7 @@ mod tests {
                         | tokio | ≥ 3.00 s | 3.00 s |\n| morpheus | 500 µs |  |\n";
         assert_eq!(chosen(&rows, &["p99"]).as_deref(), Ok(expected));
         assert!(chosen(&rows, &["p99", "p9"]).unwrap_err().contains("p9"));
-        let many: Vec<Row> = (0..9)
+        let many: Vec<Row> = (0..=MOST_FIGURES)
             .map(|number| row(&format!("{number} clients"), "tokio", "p99", 3e9))
             .collect();
         let text = chosen(&many, &["p99"]).unwrap();
