@@ -266,7 +266,7 @@ int announce_breath(struct task_struct *task __arg_trusted)
 		WRITE_ONCE(cpu->urgent, 1);
 		WRITE_ONCE(cpu->rescue, 1);
 	} else {
-		/* Until the timer of rescue.bpf.h looks. */
+		/* Until the timer of rescue.bpf.c looks. */
 		WRITE_ONCE(domain->urgent, 1);
 		WRITE_ONCE(domain->rescue, 1);
 	}
