@@ -26,7 +26,7 @@ tokio-tuned and morpheus+flag are built on demand, in a target directory of thei
 These are measured, while the clients of --scene are never content:
   /ping, /db       1,000 and 250 (--db) requests a second by a timetable, one in four to /db a write. From when a request was due
                    until its answer; what has no answer at the end counts with its age, and is shown with ≥.
-  at first         the same of what was due during --warmup: all clients connect at once, and each request is the first of its client
+  at first         the same of the requests to /ping that were due during --warmup, which begins when all clients connect at once
   answers/s        to the clients that keep the service busy, each of which asks again at once. A request counts with the part of
                    its time that lies in the window, so that a wave of answers at its edge is no more and no less than it is
   ÷                against another variant, round by round: below 1 is less
