@@ -7,8 +7,8 @@
 mod common;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,11 @@ struct Crowd {
 
 impl Crowd {
     fn start(members: Vec<Member>) -> Crowd {
-        let gate = Arc::new(Barrier::new(members.len() + 1));
+        // Not a barrier, which its threads leave one by one, each with its lock: of thousands, the first would compute while
+        // the others wait for that.
+        let (gate, arrived) = (Arc::<RwLock<()>>::default(), Arc::<AtomicUsize>::default());
+        let closed = gate.write().unwrap();
+        let all = members.len();
         let mut crowd = Crowd {
             stop: Arc::default(),
             measured: Vec::new(),
@@ -57,11 +61,8 @@ impl Crowd {
         };
         for member in members {
             let measured = Arc::<Measured>::default();
-            let (gate, stop, own) = (
-                Arc::clone(&gate),
-                Arc::clone(&crowd.stop),
-                Arc::clone(&measured),
-            );
+            let (gate, arrived) = (Arc::clone(&gate), Arc::clone(&arrived));
+            let (stop, own) = (Arc::clone(&crowd.stop), Arc::clone(&measured));
             crowd.measured.push(measured);
             crowd.threads.push(std::thread::spawn(move || {
                 if let Some(group) = &member.group {
@@ -71,11 +72,15 @@ impl Crowd {
                     pin_to(&member.cpus);
                 }
                 set_nice(member.nice);
-                gate.wait();
+                arrived.fetch_add(1, Ordering::Relaxed);
+                drop(gate.read());
                 live(&stop, &own);
             }));
         }
-        gate.wait();
+        while arrived.load(Ordering::Relaxed) < all {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(closed);
         crowd
     }
 
