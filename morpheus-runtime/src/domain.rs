@@ -86,6 +86,9 @@ pub(crate) struct Domain {
     pub(crate) has_tasks: AtomicBool,
     /// Whether only the last spare is left: slow tasks then wait rather than take a worker.
     pub(crate) spares_scarce: AtomicBool,
+    /// Until then no core is offered: no thread of the pool took the last one (`poll/hooked_handoff.rs`).
+    #[cfg(tokio_unstable)]
+    pub(crate) offers_again_ns: std::sync::atomic::AtomicU64,
     /// Whether slow tasks are lowered by `nice`: it was asked for, and the process may raise them again.
     pub(crate) can_nice: AtomicBool,
     pub(crate) sleeper: Sleeper,
@@ -114,6 +117,7 @@ impl Domain {
             permit::Limits {
                 running: usize::MAX,
                 hogs: usize::MAX,
+                more_untried: 0,
                 in_handoff: settings.max_handoffs,
             }
         };
@@ -133,6 +137,8 @@ impl Domain {
             cores: CoreTable::new(settings.cores()),
             has_tasks: AtomicBool::new(false),
             spares_scarce: AtomicBool::new(false),
+            #[cfg(tokio_unstable)]
+            offers_again_ns: std::sync::atomic::AtomicU64::new(0),
             can_nice: AtomicBool::new(false),
             sleeper: Sleeper::default(),
             link: State::default(),

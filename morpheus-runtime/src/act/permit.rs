@@ -14,14 +14,14 @@
 //! An **untried** task (of which no poll has shown anything yet, under a label that is in doubt) is probably short, or a hog as its
 //! label's others. It must not wait behind two hundred hogs, and two hundred of them must not run at once. So these have a queue of
 //! their own. A place is free while fewer polls run than may run at all, and one more each time that none of them has begun or ended
-//! for a while ([`UNTRIED_WAITS_NS`], doubled with each). The **newest** gets a place: if it is given back at once, the next is
-//! served, and a hundred short polls wait for no more than the end of one hog. In order of arrival each of them would wait for all
-//! hogs before it. The oldest gets every other place once it has waited for [`OLDEST_WAITS_NS`], so that none waits for ever. One hog
-//! that is known always runs beside them.
+//! for a while ([`UNTRIED_WAITS_NS`], doubled with each; one more for each CPU at most). The **newest** gets a place: if it is given
+//! back at once, the next is served, and a hundred short polls wait for no more than the end of one hog. In order of arrival each of
+//! them would wait for all hogs before it. One that was short so far gets a place beyond one for each CPU, too. The oldest gets every other place once it has waited for [`OLDEST_WAITS_NS`], so that none
+//! waits for ever. One hog that is known always runs beside them.
 //!
 //! No task waits for ever. If no permit moves for [`STANDSTILL_NS`] (slow tasks that spin until another one runs),
-//! the oldest waiter gets one beyond the limits on running polls. A long wait alone does not lift the
-//! limit. Behind polls of 200 ms every waiter waits long, and more hogs would take the CPUs from other processes. A granted
+//! the oldest waiter gets one beyond the limits on running polls; so does the oldest of a class of which none moves for
+//! [`STANDSTILL_OF_CLASS_NS`]. A long wait alone does not lift the limit. Behind polls of 200 ms every waiter waits long, and more hogs would take the CPUs from other processes. A granted
 //! permit that is not taken up for [`TAKE_UP_NS`] (its future is alive but is not polled) goes to the next waiter.
 //!
 //! **Invariant:** a permit is either in a [`Permit`] guard, or granted to a waiter in `granted`, or free. A waiter
@@ -36,16 +36,19 @@ use tokio::runtime::Handle;
 
 use crate::act::wake::Wake;
 use crate::decide::history::History;
-use crate::decide::rating::Rating;
+use crate::decide::rating::{PROVEN_AFTER, Rating};
 use morpheus_system::clock;
 use morpheus_system::lock::lock;
 
 /// If no permit moves for this time while a task waits, one more is granted, in nanoseconds.
 const STANDSTILL_NS: u64 = 500_000_000;
+/// If no permit of a class moves for this time while a task of that class waits, one more is granted, whatever the other classes do,
+/// in nanoseconds.
+const STANDSTILL_OF_CLASS_NS: u64 = 5_000_000_000;
 /// If all permits are out, a task that has waited this long is polled inline, in nanoseconds.
 const INLINE_AFTER_NS: u64 = 20_000_000;
 /// If no untried task has begun or ended its poll for this time while one waits, one more of them may run, in nanoseconds. The next
-/// one waits for twice as long, and so on up to [`STANDSTILL_NS`]: hogs of 25 ms on two CPUs, which end each 12 ms, have four more.
+/// one waits for twice as long, and so on up to [`STANDSTILL_NS`].
 const UNTRIED_WAITS_NS: u64 = 3_000_000;
 /// From this wait on, in nanoseconds, every other untried task is the oldest.
 const OLDEST_WAITS_NS: u64 = 1_000_000_000;
@@ -85,6 +88,10 @@ pub(crate) struct Limits {
     pub(crate) running: usize,
     /// Of these, handoff polls of CPU hogs.
     pub(crate) hogs: usize,
+    /// Handoff polls beyond `running` for the sake of untried tasks. Each takes CPU time from the workers: without a limit, requests
+    /// over TCP beside 20 hogs of 200 ms that begin at once took 180 to 400 ms at p99 until all had run once, and 40 with one for each
+    /// CPU (`starvation --runtime morpheus-flag --hogs 20 --load 16 --warmup 2`).
+    pub(crate) more_untried: usize,
     /// Handoff polls in total, running or asleep: each has a thread.
     pub(crate) in_handoff: usize,
 }
@@ -96,6 +103,7 @@ impl Limits {
             // One more than there are CPUs: the kernel may put the thread of the next hog where another one runs, and then a
             // CPU is idle for milliseconds.
             hogs: cpus + 1,
+            more_untried: cpus,
             in_handoff,
         }
     }
@@ -219,11 +227,11 @@ struct State {
     queues: [VecDeque<Arc<Waiter>>; CLASSES],
     /// Whether the next place of an untried task is the oldest one's, if that has waited for too long.
     is_turn_of_oldest: bool,
-    /// How many more polls may run for the sake of untried tasks, and when one of these last began or ended.
+    /// How many more polls may run for the sake of untried tasks.
     more_untried: usize,
-    untried_moved_at_ns: u64,
     granted: Vec<(Arc<Waiter>, u64)>,
-    moved_at_ns: u64,
+    /// When a poll of each class last began or ended, or the first task began to wait.
+    moved_at_ns: [u64; CLASSES],
     peak: usize,
     /// The runtime ends, and no thread may wait.
     threads_are_free: bool,
@@ -255,10 +263,27 @@ impl State {
                 0 => limits.hogs > 0,
                 hogs => hogs < limits.hogs && slow + hogs + untried < limits.running,
             },
-            Class::Untried => {
-                slow + hogs + untried < limits.running.saturating_add(self.more_untried)
-            }
+            Class::Untried => self.has_place_for_untried(limits.more_untried, limits),
         }
+    }
+
+    /// Whether fewer polls run than may run at all, and what was added for untried tasks, `most` of it at most.
+    fn has_place_for_untried(&self, most: usize, limits: &Limits) -> bool {
+        let running: usize = Class::ALL.map(|class| self.running(class)).iter().sum();
+        running < limits.running.saturating_add(self.more_untried.min(most))
+    }
+
+    /// Whether the untried task that goes first may start beyond the limit for those that have not been short.
+    fn may_start_short(&self, limits: &Limits) -> bool {
+        self.was_short()
+            && self.all_out() < limits.in_handoff
+            && self.has_place_for_untried(usize::MAX, limits)
+    }
+
+    /// Whether the untried task that goes first has been short so far.
+    fn was_short(&self) -> bool {
+        let last = self.queues[Class::Untried as usize].back();
+        last.is_some_and(|waiter| waiter.short_polls >= PROVEN_AFTER)
     }
 
     /// Lets one more untried task run if they have not moved for too long. Called once a sample.
@@ -270,25 +295,45 @@ impl State {
             return;
         }
         let patience_ns = UNTRIED_WAITS_NS.saturating_mul(1 << self.more_untried.min(16));
-        let waited_ns = now_ns.saturating_sub(self.untried_moved_at_ns);
-        let is_stuck = waited_ns >= patience_ns.min(STANDSTILL_NS);
-        if is_stuck && !self.may_start(Class::Untried, false, limits) {
+        let may_grow = self.more_untried < limits.more_untried || self.was_short();
+        let can_start = self.untried_to_start(now_ns, limits).is_some();
+        let moved_at_ns = &mut self.moved_at_ns[Class::Untried as usize];
+        let is_stuck = now_ns.saturating_sub(*moved_at_ns) >= patience_ns.min(STANDSTILL_NS);
+        if is_stuck && may_grow && !can_start {
             self.more_untried += 1;
-            self.untried_moved_at_ns = now_ns;
+            *moved_at_ns = now_ns;
         }
     }
 
-    fn note_move(&mut self, class: Class, now_ns: u64) {
-        self.moved_at_ns = now_ns;
-        if class == Class::Untried {
-            self.untried_moved_at_ns = now_ns;
+    /// Returns the waiter that gets a permit beyond the limits because nothing moves: its class and its position in the queue.
+    fn standing_still(&self, now_ns: u64) -> Option<(Class, usize)> {
+        let stands = |class: Class, for_ns: u64| {
+            now_ns.saturating_sub(self.moved_at_ns[class as usize]) >= for_ns
+                && !self
+                    .granted
+                    .iter()
+                    .any(|(waiter, _)| waiter.class() == class)
+        };
+        if Class::ALL
+            .into_iter()
+            .all(|class| stands(class, STANDSTILL_NS))
+        {
+            return self.oldest_due(now_ns).map(|(_, class, at)| (class, at));
         }
+        // Its permits may be out to polls that spin until another one of the class runs.
+        Class::ALL.into_iter().find_map(|class| {
+            let (at, _) = self.first_due(class, now_ns)?;
+            stands(class, STANDSTILL_OF_CLASS_NS).then_some((class, at))
+        })
     }
 
     /// Returns the position of the untried task that may start: see the head of the module.
     fn untried_to_start(&self, now_ns: u64, limits: &Limits) -> Option<usize> {
         let queue = &self.queues[Class::Untried as usize];
         if !self.may_start(Class::Untried, false, limits) {
+            if self.may_start_short(limits) {
+                return Some(queue.len() - 1);
+            }
             let may_sleep = self.may_start(Class::Untried, true, limits);
             return queue.iter().rposition(|waiter| may_sleep && waiter.sleeps);
         }
@@ -386,7 +431,7 @@ impl State {
         self.out[class as usize] += 1;
         // The next sample corrects the count.
         self.asleep[class as usize] += usize::from(sleeps);
-        self.note_move(class, now_ns);
+        self.moved_at_ns[class as usize] = now_ns;
         self.peak = self.peak.max(self.all_out());
     }
 }
@@ -491,12 +536,9 @@ impl Permits {
         if full && due && !(must_wait_when_full && self.limits.in_handoff > 0) {
             return Answer::Full;
         }
-        if state.queues.iter().all(VecDeque::is_empty) {
+        if state.queues[class as usize].is_empty() {
             // The standstill clock starts with the first waiter.
-            state.moved_at_ns = now_ns;
-        }
-        if state.queues[Class::Untried as usize].is_empty() {
-            state.untried_moved_at_ns = now_ns;
+            state.moved_at_ns[class as usize] = now_ns;
         }
         let waiter = Arc::new(Waiter {
             permits: self.clone(),
@@ -537,7 +579,7 @@ impl Permits {
             state.out[class as usize] = state.out[class as usize].saturating_sub(1);
             state.asleep[class as usize] =
                 state.asleep[class as usize].min(state.out[class as usize]);
-            state.note_move(class, now_ns);
+            state.moved_at_ns[class as usize] = now_ns;
             self.grant_free(&mut state, now_ns)
         };
         // This thread polls or drops tasks of the application, so it may call its wakers.
@@ -562,12 +604,9 @@ impl Permits {
             INLINE_AFTER_NS
         };
         woken.extend(self.send_inline(&mut state, now_ns, patience_ns));
-        let is_standstill = woken.is_empty()
-            && state.granted.is_empty()
-            && now_ns.saturating_sub(state.moved_at_ns) >= STANDSTILL_NS;
-        if is_standstill
+        if woken.is_empty()
             && state.all_out() < self.limits.in_handoff
-            && let Some((_, class, at)) = state.oldest_due(now_ns)
+            && let Some((class, at)) = state.standing_still(now_ns)
         {
             woken.extend(Self::grant(&mut state, class, at, now_ns));
         }
@@ -706,11 +745,12 @@ mod tests {
         with_limits(cpus, 100)
     }
 
-    /// Two polls for each CPU, of which one may be a hog's.
+    /// Two polls for each CPU, of which one may be a hog's, and four more for untried tasks.
     fn with_limits(cpus: usize, in_handoff: usize) -> Arc<Permits> {
         Arc::new(Permits::new(Limits {
             running: 2 * cpus,
             hogs: cpus,
+            more_untried: 4,
             in_handoff,
         }))
     }
@@ -912,6 +952,8 @@ mod tests {
             assert_eq!(at.len(), 1, "{more} more");
             held.extend(permit);
         }
+        tick(&permits, now_ns + (UNTRIED_WAITS_NS << 5), [0, 0, 0], false);
+        assert!(taken_up(&waiters).0.is_empty(), "no fifth");
         // One that ends leaves its place to the next, and no two.
         held.pop();
         assert_eq!(taken_up(&waiters).0.len(), 1);
@@ -1005,6 +1047,28 @@ mod tests {
         assert!(waiter.take_up(Waker::noop()).unwrap().is_none());
         tick(&permits, now_ns + STANDSTILL_NS * 2, [0, 0, 0], false);
         assert!(waiter.take_up(Waker::noop()).unwrap().is_some());
+    }
+
+    /// The hogs may spin until the one that waits has run, while other tasks come and go.
+    #[test]
+    fn a_standstill_of_the_hogs_ends_while_slow_tasks_move() {
+        let permits = permits(1);
+        let _hog = granted(ask(&permits, Class::Hog));
+        let waiter = waiting(ask(&permits, Class::Hog));
+        let begun_ns = clock::now_ns();
+        let mut granted_after_ns = None;
+        for after_ns in (0..3 * STANDSTILL_OF_CLASS_NS).step_by(STANDSTILL_NS as usize / 2) {
+            let mut state = permits.lock();
+            state.moved_at_ns[Class::Slow as usize] = begun_ns + after_ns;
+            drop(state);
+            tick(&permits, begun_ns + after_ns, [0, 0, 0], false);
+            if waiter.take_up(Waker::noop()).unwrap().is_some() {
+                granted_after_ns = Some(after_ns);
+                break;
+            }
+        }
+        let after_ns = granted_after_ns.expect("it gets a permit");
+        assert!((STANDSTILL_OF_CLASS_NS..2 * STANDSTILL_OF_CLASS_NS).contains(&after_ns));
     }
 
     #[test]

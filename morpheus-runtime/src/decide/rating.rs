@@ -24,7 +24,6 @@ const REPEAT_HOGS: u32 = 8;
 /// that is kept alive alternates between long and short polls, and has to stay slow between two requests.
 const CLEARED_AFTER: [u8; 3] = [3, 15, 60];
 /// Short polls after which a task without a long one is taken for a task whose polls are short.
-#[cfg(any(tokio_unstable, test))]
 pub(crate) const PROVEN_AFTER: u8 = CLEARED_AFTER[0];
 /// The bits of [`TaskRating::counts`] that count short polls; those above count long ones.
 const GOOD_BITS: u32 = 6;

@@ -71,42 +71,56 @@ impl Records {
     }
 
     /// Returns the rating of a task; a clean one for a task without a record.
+    #[cfg(test)]
     pub(crate) fn rating(&self, id: Id) -> TaskRating {
         let known = lock(self.shard(id)).get(&id).copied();
         known.map_or(TaskRating::clean(), |record| record.rating)
     }
 
+    /// Returns the rating of a task that is about to be polled. A new one gets a record, if there is room.
+    pub(crate) fn enter(&self, id: Id, label: &'static Label) -> TaskRating {
+        self.with_record(id, label, true, |record, _| record.rating)
+    }
+
     /// Learns the verdict on a poll of a task. Returns whether the task became slow, and whether it became a hog.
+    ///
+    /// With `has_entered`, [`enter`](Self::enter) was called for the poll. A task that has no record all the same found no room, or
+    /// has ended meanwhile: where its waker was called in the poll, another thread may have polled it to its end since. It gets none,
+    /// which nothing would ever remove.
     pub(crate) fn learn(
         &self,
         id: Id,
         label: &'static Label,
         verdict: VerdictFlags,
+        has_entered: bool,
     ) -> (bool, bool) {
+        self.with_record(id, label, !has_entered, |record, is_kept| {
+            record.learn(verdict, is_kept)
+        })
+    }
+
+    /// Calls `then` with the record of a task, and whether it is kept.
+    fn with_record<R>(
+        &self,
+        id: Id,
+        label: &'static Label,
+        may_insert: bool,
+        then: impl FnOnce(&mut Record, bool) -> R,
+    ) -> R {
         let mut shard = lock(self.shard(id));
-        let has_room = shard.len() < MOST_IN_A_SHARD;
-        // For a task that finds no room.
+        let has_room = may_insert && shard.len() < MOST_IN_A_SHARD;
         let mut unkept = Record {
             rating: TaskRating::clean(),
             label,
         };
-        let (record, is_kept) = match shard.entry(id) {
-            Entry::Occupied(known) => (known.into_mut(), true),
+        match shard.entry(id) {
+            Entry::Occupied(mut known) => then(known.get_mut(), true),
             Entry::Vacant(room) if has_room => {
                 self.len.fetch_add(1, Ordering::Relaxed);
-                (room.insert(unkept), true)
+                then(room.insert(unkept), true)
             }
-            Entry::Vacant(_) => (&mut unkept, false),
-        };
-        let was_clean = record.rating.is_clean();
-        let became_hog = record.rating.learn(verdict);
-        let is_clean = record.rating.is_clean();
-        match (was_clean, is_clean) {
-            (true, false) if is_kept => label.doubt(),
-            (false, true) => label.end_doubt(),
-            _ => {}
+            Entry::Vacant(_) => then(&mut unkept, false),
         }
-        (was_clean && !is_clean, became_hog)
     }
 
     /// The number of records.
@@ -129,6 +143,18 @@ impl Records {
 }
 
 impl Record {
+    fn learn(&mut self, verdict: VerdictFlags, is_kept: bool) -> (bool, bool) {
+        let was_clean = self.rating.is_clean();
+        let became_hog = self.rating.learn(verdict);
+        let is_clean = self.rating.is_clean();
+        match (was_clean, is_clean) {
+            (true, false) if is_kept => self.label.doubt(),
+            (false, true) => self.label.end_doubt(),
+            _ => {}
+        }
+        (was_clean && !is_clean, became_hog)
+    }
+
     fn end(self) {
         if !self.rating.is_clean() {
             self.label.end_doubt();
@@ -172,9 +198,12 @@ pub(crate) mod tests {
         let label = healthy_label("records, doubt");
         let records = Records::default();
         let (id, other) = (ids(2)[0], ids(2)[1]);
-        assert_eq!(records.learn(id, label, VerdictFlags::HOG), (true, true));
         assert_eq!(
-            records.learn(other, label, VerdictFlags::EMPTY),
+            records.learn(id, label, VerdictFlags::HOG, false),
+            (true, true)
+        );
+        assert_eq!(
+            records.learn(other, label, VerdictFlags::EMPTY, false),
             (false, false)
         );
         assert!(!label.is_healthy());
@@ -193,22 +222,35 @@ pub(crate) mod tests {
         let records = Records::default();
         let id = ids(1)[0];
         assert_eq!(
-            records.learn(id, label, VerdictFlags::STALLED),
+            records.learn(id, label, VerdictFlags::STALLED, false),
             (true, false)
         );
         for _ in 0..3 {
             assert!(!label.is_healthy());
-            let _ = records.learn(id, label, VerdictFlags::EMPTY);
+            let _ = records.learn(id, label, VerdictFlags::EMPTY, true);
         }
         assert!(label.is_healthy());
         assert!(records.rating(id).is_proven());
+    }
+
+    /// Its waker was called in a poll, and another thread polled it to its end before this one came to learn.
+    #[test]
+    fn a_task_that_has_ended_meanwhile_leaves_nothing() {
+        let label = healthy_label("records, ended meanwhile");
+        let records = Records::default();
+        let id = ids(1)[0];
+        assert!(records.enter(id, label).is_clean());
+        records.forget(id);
+        let _ = records.learn(id, label, VerdictFlags::HOG, true);
+        assert!(label.is_healthy());
+        assert_eq!(records.len(), 0);
     }
 
     #[test]
     fn the_end_of_the_runtime_ends_its_doubts() {
         let label = healthy_label("records, dropped");
         let records = Records::default();
-        let _ = records.learn(ids(1)[0], label, VerdictFlags::HOG);
+        let _ = records.learn(ids(1)[0], label, VerdictFlags::HOG, false);
         assert!(!label.is_healthy());
         drop(records);
         assert!(label.is_healthy());
@@ -220,7 +262,7 @@ pub(crate) mod tests {
         let records = Records::default();
         let ids = ids(SHARDS * MOST_IN_A_SHARD + 4096);
         for &id in &ids {
-            let _ = records.learn(id, label, VerdictFlags::HOG);
+            let _ = records.learn(id, label, VerdictFlags::HOG, false);
         }
         let kept = records.len();
         assert!(kept <= SHARDS * MOST_IN_A_SHARD);

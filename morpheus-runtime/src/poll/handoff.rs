@@ -27,7 +27,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::act::permit::{Class, Permit};
 use crate::domain::Domain;
-use morpheus_link::handle::SlotHandle;
+use morpheus_link::handle::{self, SlotHandle};
 use morpheus_system::clock;
 use morpheus_system::lock::lock;
 use morpheus_system::slice;
@@ -124,7 +124,6 @@ fn has_blocking_thread(
 pub(crate) struct HandoffMark {
     pub(crate) domain: Arc<Domain>,
     index: usize,
-    slot: SlotHandle,
     permit: Option<Permit>,
 }
 
@@ -158,9 +157,15 @@ impl HandoffMark {
         Some(HandoffMark {
             domain: domain.clone(),
             index,
-            slot,
             permit: None,
         })
+    }
+
+    /// Records that another thread has taken the core: no spare is needed for it, also if it never parks.
+    #[cfg(tokio_unstable)]
+    pub(crate) fn core_is_taken(&self) {
+        let private = &self.domain.slots.private[self.index];
+        private.core_handed_over.store(0, Ordering::Relaxed);
     }
 
     /// Keeps the permit until the poll has ended.
@@ -174,7 +179,11 @@ impl HandoffMark {
 
 impl Drop for HandoffMark {
     fn drop(&mut self) {
-        self.slot.runtime.clear_flag(SlotFlag::Handoff);
+        // The thread's current slot, which has the flags of the previous one if it moved.
+        let slot = handle::current();
+        if slot.is_taken() {
+            slot.runtime.clear_flag(SlotFlag::Handoff);
+        }
         let private = &self.domain.slots.private[self.index];
         private.core_handed_over.store(0, Ordering::Relaxed);
         // Relaxed: see `Permits::becomes_hog`.
@@ -301,7 +310,8 @@ pub(crate) fn shorten_slice(domain: &Domain) -> Option<u64> {
 pub(crate) fn put_slice_back(domain: &Domain, before: Option<u64>) {
     if domain.warm_pools.is_none() && !has_core() {
         slice::leave_worker();
-    } else if let Some(before) = before {
+    }
+    if let Some(before) = before {
         slice::set_current(before);
     }
 }

@@ -14,6 +14,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread, ThreadId};
 use std::time::Duration;
@@ -28,6 +29,8 @@ use morpheus_system::clock;
 
 /// How long a thread waits for another one to take its core, in nanoseconds. A thread that has the core then polls inline.
 const TAKE_CORE_NS: u64 = 500_000_000;
+/// How long no core is offered after that, in nanoseconds: the pool has no free thread and can start none.
+const NO_OFFERS_NS: u64 = 2_000_000_000;
 /// How often a thread offers its core. Each time that it comes back, another task has been handed off in between.
 const MOST_OFFERS: u32 = 64;
 /// The thread yields for this time before it sleeps between two looks, in nanoseconds. A thread of the pool needs tens of
@@ -71,6 +74,11 @@ pub(crate) fn hand_off(
     let (Some(core), Ok(handle)) = (tokio::runtime::worker_index(), Handle::try_current()) else {
         return None;
     };
+    // Relaxed, and the store: a hint. A thread that misses it finds out by itself.
+    if clock::now_ns() < domain.offers_again_ns.load(Ordering::Relaxed) {
+        domain.counters.handoffs_refused.add(1);
+        return None;
+    }
     let metrics = handle.metrics();
     let waker = UNPARK.with(Waker::clone);
     let (mut permit, mut waiter) = match domain.permits.ask(request, false, &waker) {
@@ -97,10 +105,19 @@ pub(crate) fn hand_off(
         }
     };
     let offered = catch_unwind(AssertUnwindSafe(|| give_core_away(core, &metrics, wait)));
-    if offered.is_err() {
-        handoff::note_refusal();
-    }
-    let is_away = offered.unwrap_or(false);
+    let is_away = match offered {
+        Ok(Offered::Taken) => true,
+        Ok(Offered::CameBack) => false,
+        Ok(Offered::NotTaken) => {
+            let again_ns = clock::now_ns().saturating_add(NO_OFFERS_NS);
+            domain.offers_again_ns.store(again_ns, Ordering::Relaxed);
+            false
+        }
+        Err(_) => {
+            handoff::note_refusal();
+            false
+        }
+    };
     if permit.is_none() || !is_away {
         if let Some(waiter) = waiter {
             waiter.leave();
@@ -108,18 +125,30 @@ pub(crate) fn hand_off(
         domain.counters.handoffs_refused.add(1);
     }
     // Without its core the poll is a handed over one, also where it has no permit.
-    is_away.then(|| HandedOff {
-        slice_before: handoff::shorten_slice(domain),
-        mark: match permit {
-            Some(permit) => mark.hold(permit),
-            None => mark,
-        },
+    is_away.then(|| {
+        mark.core_is_taken();
+        HandedOff {
+            slice_before: handoff::shorten_slice(domain),
+            mark: match permit {
+                Some(permit) => mark.hold(permit),
+                None => mark,
+            },
+        }
     })
 }
 
-/// Offers the core until this thread has it no more. Returns whether that is so. `meanwhile` runs each time that another thread has
-/// taken it.
-fn give_core_away(core: usize, metrics: &RuntimeMetrics, mut meanwhile: impl FnMut()) -> bool {
+/// What became of an offer of the core.
+enum Offered {
+    /// Another thread has it.
+    Taken,
+    /// No thread took it for [`TAKE_CORE_NS`].
+    NotTaken,
+    /// It came back each time.
+    CameBack,
+}
+
+/// Offers the core until this thread has it no more. `meanwhile` runs each time that another thread has taken it.
+fn give_core_away(core: usize, metrics: &RuntimeMetrics, mut meanwhile: impl FnMut()) -> Offered {
     for _ in 0..MOST_OFFERS {
         let mut is_taken = false;
         let before = CoreState::of(core, metrics);
@@ -130,13 +159,13 @@ fn give_core_away(core: usize, metrics: &RuntimeMetrics, mut meanwhile: impl FnM
             }
         });
         if !handoff::has_core() {
-            return true;
+            return Offered::Taken;
         }
         if !is_taken {
-            return false;
+            return Offered::NotTaken;
         }
     }
-    false
+    Offered::CameBack
 }
 
 /// Tokio's data on a core that this thread has.
@@ -204,6 +233,9 @@ mod tests {
     use crate::control::plain;
     use crate::poll::own_slot;
     use crate::{Builder, Link};
+    use morpheus_common::slot::SlotFlag;
+    use morpheus_link::area::SharedArea;
+    use morpheus_system::slice;
 
     /// Tokio refuses to hand off the core of a current-thread runtime.
     #[test]
@@ -238,5 +270,49 @@ mod tests {
             .block_on(async { hand_off(domain, 0, slot, request) });
         assert!(handed_off.is_none());
         assert_eq!(domain.permits.waiting(), 0);
+    }
+
+    /// A daemon comes while the poll goes on, and the thread's slot moves to the memory that it shares.
+    #[test]
+    fn the_end_of_a_handoff_clears_the_flag_where_the_slot_is_then() {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
+        let runtime = builder.build().unwrap();
+        let served = runtime.handle().spawn_blocking(|| {
+            let slot = own_slot::claim().unwrap();
+            let begin = |domain: &Arc<Domain>, index| {
+                let mark = HandoffMark::begin(domain, index, slot).unwrap();
+                assert!(slot.runtime.has_flag(SlotFlag::Handoff));
+                let shared = SharedArea::for_tests(domain.slots.room());
+                domain.slots.share(shared);
+                mark
+            };
+            let mark = own_slot::with_domain(begin).unwrap();
+            let moved = own_slot::settled(slot);
+            assert!(!std::ptr::eq(moved.runtime, slot.runtime));
+            assert!(moved.runtime.has_flag(SlotFlag::Handoff));
+            drop(mark);
+            assert!(!moved.runtime.has_flag(SlotFlag::Handoff));
+        });
+        runtime.block_on(served).unwrap();
+    }
+
+    /// A thread of the pool that is no worker yet: what it serves next has its own slice again.
+    #[test]
+    fn a_thread_gets_its_slice_back() {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
+        let runtime = builder.build().unwrap();
+        let domain = runtime.domain().clone();
+        let served = runtime.handle().spawn_blocking(move || {
+            let own = slice::current();
+            let before = handoff::shorten_slice(&domain);
+            let shortened = slice::current();
+            handoff::put_slice_back(&domain, before);
+            (own, before.is_some(), shortened, slice::current())
+        });
+        let (own, is_short, shortened, after) = runtime.block_on(served).unwrap();
+        assert!(!is_short || shortened == Some(slice::WORKER_SLICE_NS));
+        assert_eq!(after, own);
     }
 }

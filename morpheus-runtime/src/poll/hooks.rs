@@ -167,7 +167,7 @@ fn before_other_poll(meta: &TaskMeta<'_>) {
 fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
     let prepared = own_slot::with_domain(|domain, index| {
         let history = domain.histories.of(label);
-        let own = domain.records.rating(task);
+        let own = domain.records.enter(task, label);
         if own.is_proven() {
             return None;
         }
@@ -212,15 +212,16 @@ fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
         }
         is_unrated.then(|| Prepared::Unproven(History::begin_unproven(history)))
     });
-    PREPARED.set(prepared.flatten());
+    // Dropped after the borrow of the thread-local has ended.
+    drop(PREPARED.replace(prepared.flatten()));
 }
 
-/// Learns from a poll that has ended, and undoes what [`prepare`] did.
+/// Learns from a poll that has ended, and undoes what [`prepare`] did, if it was called.
 #[cold]
-fn learn(task: Id, label: &'static Label, verdict: VerdictFlags) {
+fn learn(task: Id, label: &'static Label, verdict: VerdictFlags, is_prepared: bool) {
     drop(PREPARED.take());
     own_slot::with_domain(|domain, _| {
-        let (became_slow, became_hog) = domain.records.learn(task, label, verdict);
+        let (became_slow, became_hog) = domain.records.learn(task, label, verdict, is_prepared);
         domain.counters.slow_tasks.add(usize::from(became_slow));
         domain.counters.hog_tasks.add(usize::from(became_hog));
         // The record that was made just now would stay for ever.
@@ -285,7 +286,7 @@ fn after_other_poll(meta: &TaskMeta<'_>) {
         own_slot::with_history(hooked.label, History::learn_good);
     }
     if hooked.is_prepared || learns_verdict(hooked.label, verdict) {
-        learn(task, hooked.label, verdict);
+        learn(task, hooked.label, verdict, hooked.is_prepared);
     }
 }
 
@@ -295,7 +296,7 @@ fn after_stalled_poll(meta: &TaskMeta<'_>, verdict: VerdictFlags) {
     undo_demotion(verdict);
     let label = labels::at(meta.spawned_at());
     if learns_verdict(label, verdict) {
-        learn(meta.id(), label, verdict);
+        learn(meta.id(), label, verdict, false);
     }
 }
 
@@ -342,8 +343,8 @@ fn undo_demotion(verdict: VerdictFlags) {
     }
 }
 
-/// The task poll that a thread was in before it entered another domain.
-pub(crate) struct PutAside(Current);
+/// The task poll that a thread was in before it entered another domain, and what was prepared for it.
+pub(crate) struct PutAside(Current, Option<Prepared>);
 
 /// Sets the poll of the previous domain aside: the thread is about to poll tasks of another domain within it. Its mark stays in
 /// the slot of that domain.
@@ -351,12 +352,14 @@ pub(crate) fn put_aside() -> PutAside {
     CURRENT.with(|current| {
         let before = current.clone();
         current.set(None);
-        PutAside(before)
+        // A poll of the other domain would take its place, and so give the permit back in the middle of this poll.
+        PutAside(before, PREPARED.take())
     })
 }
 
 /// Restores the poll that [`put_aside`] returned, after the thread has left the other domain.
-pub(crate) fn put_back(PutAside(before): PutAside) {
+pub(crate) fn put_back(PutAside(before, prepared): PutAside) {
+    drop(PREPARED.replace(prepared));
     CURRENT.with(|current| {
         current.plain.swap(&before.plain);
         current.location.swap(&before.location);
@@ -432,7 +435,7 @@ impl Drop for Paused {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, AtomicU32};
+    use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
     use std::time::{Duration, Instant};
 
     use morpheus_common::slot::SlotFlag;
@@ -619,6 +622,64 @@ mod tests {
         // Six polls, the last of which only ends the task. With the hook it is eight.
         let handed_off = runtime.metrics().handoff_polls;
         assert!((4..=6).contains(&handed_off), "{handed_off}");
+    }
+
+    /// A slow future inside has no core to hand off any more, and its end must not end the mark of the task's own handoff.
+    #[test]
+    fn a_slow_future_inside_a_handed_off_poll_is_not_handed_off_again() {
+        let runtime = one_worker();
+        let (handed_off, inside) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (own, within) = (handed_off.clone(), inside.clone());
+        let task = runtime.handle().spawn(async move {
+            for _ in 0..8 {
+                async { std::thread::sleep(NAP / 4) }
+                    .watched("inside")
+                    .await;
+                let is_handed_off = handle::current().runtime.has_flag(SlotFlag::Handoff);
+                within.fetch_add(1, Ordering::Relaxed);
+                own.fetch_add(usize::from(is_handed_off), Ordering::Relaxed);
+                std::thread::sleep(NAP / 4);
+                tokio::task::yield_now().await;
+            }
+        });
+        runtime.block_on(task).unwrap();
+        let polls = runtime.metrics().handoff_polls;
+        let (inside, handed_off) = (
+            inside.load(Ordering::Relaxed),
+            handed_off.load(Ordering::Relaxed),
+        );
+        // The first poll is not known to be long, and the ninth only ends the task.
+        assert_eq!(inside, 8);
+        assert!(
+            handed_off >= 6,
+            "{handed_off} of 8 were still handed off after the future inside"
+        );
+        assert!(polls <= 9, "{polls} handoffs for nine polls");
+    }
+
+    /// Another runtime's tasks are polled in the middle of a handed off poll.
+    #[test]
+    fn a_permit_is_kept_while_the_thread_serves_another_runtime() {
+        let runtime = one_worker();
+        let domain = runtime.domain().clone();
+        let work = |domain: std::sync::Arc<Domain>| async move {
+            for _ in 0..4 {
+                std::thread::sleep(NAP / 4);
+                tokio::task::yield_now().await;
+            }
+            let is_handed_off = || handle::current().runtime.has_flag(SlotFlag::Handoff);
+            let before = (is_handed_off(), domain.permits.handoffs().0);
+            tokio::task::block_in_place(|| {
+                let other = Builder::new_current_thread().build().unwrap();
+                let task = async { tokio::spawn(async {}).await.unwrap() };
+                other.block_on(task);
+            });
+            (before, (is_handed_off(), domain.permits.handoffs().0))
+        };
+        let task = runtime.handle().spawn(work(domain.clone()));
+        let (before, after) = runtime.block_on(task).unwrap();
+        assert_eq!(before, (true, 1), "the poll is handed off, with a permit");
+        assert_eq!(after, before);
     }
 
     #[test]

@@ -161,9 +161,11 @@ pub(crate) fn wants_handoff(domain: &Domain, is_slow: bool, history: &History) -
         && (is_slow || history.has_unproven())
 }
 
-/// Whether the calling thread can hand off its core. Without a controller no permit would ever be granted.
+/// Whether the calling thread can hand off its core. Without a controller no permit would ever be granted. A task whose poll was
+/// handed off has no core any more: a slow future inside runs within that poll, with its permit.
 pub(crate) fn can_hand_off(domain: &Domain) -> bool {
-    !domain.permits.is_closed() && handoff::is_allowed(domain)
+    let has_handed_off = handle::current().runtime.has_flag(SlotFlag::Handoff);
+    !has_handed_off && !domain.permits.is_closed() && handoff::is_allowed(domain)
 }
 
 /// The request for the permit of a task.
