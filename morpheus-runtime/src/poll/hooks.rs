@@ -663,23 +663,28 @@ mod tests {
         let runtime = one_worker();
         let domain = runtime.domain().clone();
         let work = |domain: std::sync::Arc<Domain>| async move {
-            for _ in 0..4 {
+            let state = || {
+                let slot = handle::current().runtime;
+                (
+                    slot.has_flag(SlotFlag::Handoff),
+                    domain.permits.handoffs().0,
+                )
+            };
+            // Its first polls are not known to be long.
+            while state() != (true, 1) {
                 std::thread::sleep(NAP / 4);
                 tokio::task::yield_now().await;
             }
-            let is_handed_off = || handle::current().runtime.has_flag(SlotFlag::Handoff);
-            let before = (is_handed_off(), domain.permits.handoffs().0);
             tokio::task::block_in_place(|| {
                 let other = Builder::new_current_thread().build().unwrap();
                 let task = async { tokio::spawn(async {}).await.unwrap() };
                 other.block_on(task);
             });
-            (before, (is_handed_off(), domain.permits.handoffs().0))
+            state()
         };
         let task = runtime.handle().spawn(work(domain.clone()));
-        let (before, after) = runtime.block_on(task).unwrap();
-        assert_eq!(before, (true, 1), "the poll is handed off, with a permit");
-        assert_eq!(after, before);
+        let after = runtime.block_on(task).unwrap();
+        assert_eq!(after, (true, 1), "handed off, with a permit");
     }
 
     #[test]
