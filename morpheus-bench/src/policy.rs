@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::arguments::name_of;
+
 /// How the kernel schedules a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -42,12 +44,7 @@ impl Policy {
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Other => "other",
-            Self::Fifo => "fifo",
-            Self::Rr => "rr",
-            Self::Deadline => "deadline",
-        })
+        f.write_str(&name_of(self))
     }
 }
 

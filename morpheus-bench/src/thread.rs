@@ -1,6 +1,7 @@
 //! The settings that the measuring threads request from the kernel for themselves.
 
 use std::ffi::CStr;
+use std::thread::{JoinHandle, ScopedJoinHandle};
 use std::time::Duration;
 
 /// The slice that probe and client threads take: shorter than any runtime's, so that beside hogs the
@@ -13,6 +14,25 @@ pub const PROBE_SLICE: Duration = Duration::from_micros(100);
 pub fn precise() {
     set_timer_slack(1);
     morpheus_runtime::slice::set_current(PROBE_SLICE.as_nanos() as u64);
+}
+
+/// Starts a thread.
+///
+/// # Errors
+/// When the kernel has no room for one more.
+pub fn start<T: Send + 'static>(
+    life: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, String> {
+    let started = std::thread::Builder::new().spawn(life);
+    started.map_err(|error| format!("cannot start a thread: {error}"))
+}
+
+/// Waits for a thread's result.
+///
+/// # Errors
+/// When it panicked, of which it has said more itself.
+pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> Result<T, String> {
+    thread.join().map_err(|_| "a thread panicked".into())
 }
 
 /// The kernel's number of the calling thread.
@@ -32,23 +52,6 @@ pub fn name_current(name: &CStr) {
 pub fn set_nice(tid: libc::id_t, nice: libc::c_int) -> bool {
     // SAFETY: setpriority takes numbers alone.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, nice) == 0 }
-}
-
-/// Makes the calling thread a real-time thread (`SCHED_FIFO`), which goes before all tasks of a sched_ext scheduler.
-///
-/// # Errors
-/// When the kernel refuses: it needs root.
-pub fn take_precedence() -> Result<(), String> {
-    let parameter = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the pointer is to a local that outlives the call; 0 is the calling thread.
-    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) };
-    match result {
-        0 => Ok(()),
-        _ => Err(format!(
-            "a thread cannot become a real-time thread: {}",
-            std::io::Error::last_os_error()
-        )),
-    }
 }
 
 /// By how much the kernel may delay the calling thread's timers to let them end together; 0 puts back what the

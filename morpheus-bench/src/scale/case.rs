@@ -4,8 +4,8 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::cases::{
-    bounds, contention, deadline, frames, groups, ipc, launch, messaging, pcpu, runtime, sleepers,
-    soak, spread, stress, throughput, wake,
+    bounds, contention, deadline, groups, ipc, launch, messaging, pcpu, runtime, soak, spread,
+    stress, throughput, wake,
 };
 use super::child::{Answer, Job};
 use crate::arguments::name_of;
@@ -248,17 +248,17 @@ impl Case {
             Self::RuntimeWatched20 => of_runtime("wake p99", Unit::Time, |job| runtime::measure(job, "--hogs 20 --hog-via spawn"), "the same beside twenty of these"),
             Self::RuntimeServer => of_runtime("requests/s", Unit::Count, |job| runtime::measure(job, "--hogs 0 --load 4 --load-rate 100"), "a TCP server on Morpheus, beside a busy thread of another process for each CPU"),
             Self::RuntimeServerHogs => of_runtime("requests/s", Unit::Count, |job| runtime::measure(job, "--hogs 6 --hog-via spawn --load 4 --load-rate 100"), "the same beside six watched hogs"),
-            Self::Sleepers => feature("wake p99", Unit::Time, sleepers::hogs, "four tasks that wake every 5 ms, beside two hogs for each CPU"),
-            Self::SleepersWorking => feature("wake p99", Unit::Time, sleepers::working, "four tasks that work 1 ms every 5 ms, beside two hogs for each CPU"),
-            Self::SleepersBurst => feature("wake p99", Unit::Time, sleepers::burst, "four tasks that wake every 5 ms, beside two hogs for each CPU, while bursts of processes are started"),
-            Self::SleepersLongrun => feature("wake p99", Unit::Time, sleepers::longrun, "four tasks that work 0.3 ms every 5 ms, beside two compressors for each CPU that have been running for seconds"),
-            Self::SleepersInteractive => feature("wake p99", Unit::Time, sleepers::interactive, "four tasks that work 0.3 ms every 5 ms, beside interactive ones that want more than there is"),
-            Self::SleepersTurncoats => feature("wake p99", Unit::Time, sleepers::turncoats, "four tasks that wake every 5 ms, beside three for each CPU that sleep for 40 ms and then compute for 120"),
-            Self::SleepersJobs => feature("wake p99", Unit::Time, sleepers::jobs, "four tasks that wake every 5 ms, beside three jobs for each CPU at a time, each a new task that computes 5 ms"),
+            Self::Sleepers => feature("wake p99", Unit::Time, wake::of_four, "four tasks that wake every 5 ms, beside two hogs for each CPU"),
+            Self::SleepersWorking => feature("wake p99", Unit::Time, wake::of_four_working, "four tasks that work 1 ms every 5 ms, beside two hogs for each CPU"),
+            Self::SleepersBurst => feature("wake p99", Unit::Time, wake::burst_of_four, "four tasks that wake every 5 ms, beside two hogs for each CPU, while bursts of processes are started"),
+            Self::SleepersLongrun => feature("wake p99", Unit::Time, wake::longrun_of_four, "four tasks that work 0.3 ms every 5 ms, beside two compressors for each CPU that have been running for seconds"),
+            Self::SleepersInteractive => feature("wake p99", Unit::Time, wake::interactive, "four tasks that work 0.3 ms every 5 ms, beside interactive ones that want more than there is"),
+            Self::SleepersTurncoats => feature("wake p99", Unit::Time, wake::turncoats, "four tasks that wake every 5 ms, beside three for each CPU that sleep for 40 ms and then compute for 120"),
+            Self::SleepersJobs => feature("wake p99", Unit::Time, wake::jobs, "four tasks that wake every 5 ms, beside three jobs for each CPU at a time, each a new task that computes 5 ms"),
             Self::LaunchLongrun => feature("launch p50", Unit::Time, launch::longrun, "fork, exec and the end of a process, beside two hogs for each CPU that have been running for seconds"),
             Self::LaunchStorm => feature("launch p50", Unit::Time, launch::storm, "fork, exec and the end of four processes for each CPU at a time, beside two hogs for each CPU"),
             Self::ThroughputCrowd => feature("compressed/s", Unit::BytesPassed, throughput::crowd, "three compressors for each CPU"),
-            Self::SleepersPinned => feature("wake p99", Unit::Time, sleepers::pinned, "four tasks on one CPU that wake every 5 ms, beside a hog on each CPU that keeps to it"),
+            Self::SleepersPinned => feature("wake p99", Unit::Time, wake::pinned, "four tasks on one CPU that wake every 5 ms, beside a hog on each CPU that keeps to it"),
             Self::Light => feature("longest wait", Unit::Time, bounds::light, "a hog of nice 19 among four of nice 0 for each CPU"),
             Self::LightSleeper => feature("longest wait", Unit::Time, bounds::light_sleeper, "a task of nice 19 that works 2 ms and sleeps 20, among two hogs of nice 0 for each CPU"),
             Self::BehindFront => feature("longest wait", Unit::Time, bounds::behind_front, "a batch task for each CPU among four interactive ones of nice -20 for each, which want two times the machine"),
@@ -266,7 +266,7 @@ impl Case {
             Self::Halves => feature("CPUs used", Unit::Count, spread::halves, "a hog for each CPU, started in the first half of the CPUs; all may use all CPUs"),
             Self::Displaced => feature("CPUs used", Unit::Count, spread::displaced, "a hog that may use two CPUs, of which real-time threads take one after the other for 3 of each 10 ms"),
             Self::Newcomer => feature("wait p50", Unit::Time, spread::newcomer, "hogs that come from the half of the CPUs that run one each to the half that run four each, again and again: the median of their longest waits there"),
-            Self::Compositor => feature("frame p50", Unit::Time, frames::measure, "frames of 16.6 ms of a task with a compositor's name, which computes 9 ms in each, beside a hog for each CPU"),
+            Self::Compositor => feature("frame p50", Unit::Time, deadline::compositor, "frames of 16.6 ms of a task with a compositor's name, which computes 9 ms in each, beside a hog for each CPU"),
             Self::GroupWeight => feature("share of the light group", Unit::Share, groups::weight, "a group with a quarter of the weights and three quarters of the threads, which all compute"),
             Self::GroupLimit => feature("CPUs used", Unit::Share, groups::limit, "a group with a hog for each CPU that may use 20 ms of each 100, beside as many hogs outside"),
         }

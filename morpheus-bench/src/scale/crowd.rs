@@ -42,6 +42,14 @@ impl Member {
     /// Wants four fifths of a CPU, with a pause now and then, as for a disk.
     pub const IO: Self = Self::new(c"scale-io", 20_000, 5_000);
 
+    /// The same that keeps to a CPU.
+    pub fn on(self, cpu: usize) -> Self {
+        Self {
+            cpu: Some(cpu),
+            ..self
+        }
+    }
+
     const fn new(name: &'static CStr, work_us: u64, sleep_us: u64) -> Self {
         Self {
             name,
@@ -96,9 +104,7 @@ impl Crowd {
         for member in members {
             let notes = Arc::new(Notes::default());
             let (stop, own, seen) = (crowd.stop.clone(), notes.clone(), crowd.seen.clone());
-            let thread = std::thread::Builder::new()
-                .spawn(move || live(member, &stop, &own, &seen))
-                .map_err(|error| format!("cannot start a thread: {error}"))?;
+            let thread = thread::start(move || live(member, &stop, &own, &seen))?;
             crowd.threads.push((notes, thread));
         }
         Ok(crowd)
@@ -221,9 +227,14 @@ pub fn longest(felt: &[Felt]) -> u64 {
         .unwrap_or(0)
 }
 
+/// The CPU time of all together, in nanoseconds.
+pub fn cpu_ns(felt: &[Felt]) -> u64 {
+    felt.iter().map(|felt| felt.cpu_ns).sum()
+}
+
 /// The least CPU time of some, as a share of their mean.
 pub fn least_share(felt: &[Felt]) -> f64 {
-    let all: u64 = felt.iter().map(|felt| felt.cpu_ns).sum();
+    let all = cpu_ns(felt);
     let least = felt.iter().map(|felt| felt.cpu_ns).min().unwrap_or(0);
     least as f64 * felt.len() as f64 / all.max(1) as f64
 }

@@ -87,6 +87,17 @@ impl Measured {
         }
     }
 
+    /// A part of the CPU time that there was.
+    pub fn part(value: f64, cpu_ns: u64, wall_ns: u64) -> Self {
+        Self {
+            value: Some(value),
+            count: 1,
+            wall_ns,
+            cpu_ns: Some(cpu_ns),
+            ..Self::default()
+        }
+    }
+
     /// The longest of some waits.
     pub fn longest(longest_ns: u64, count: u64, wall_ns: u64) -> Self {
         Self {

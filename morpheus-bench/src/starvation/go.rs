@@ -12,7 +12,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
 use serde::Deserialize;
 
 use super::child::Job;
@@ -20,6 +19,7 @@ use super::log;
 use super::result::{HogSummary, RunResult};
 use super::run;
 use super::workload::Workload;
+use crate::arguments::name_of;
 use crate::begin::Begin;
 use crate::clock;
 use crate::histogram::Latencies;
@@ -149,14 +149,13 @@ struct Program {
 
 impl Program {
     fn start(path: &std::path::Path, workload: &Workload, extra: usize) -> Result<Self, String> {
-        let kind = workload.hog_kind.to_possible_value().ok_or("no name")?;
         let mut child = Command::new(path)
             .arg(format!("-workers={}", workload.workers + extra))
             .arg(format!("-tasks={}", workload.tasks))
             .arg(format!("-period-us={}", workload.period_us))
             .arg(format!("-hogs={}", workload.hogs))
             .arg(format!("-hog-ms={}", workload.hog_ms))
-            .arg(format!("-hog-kind={}", kind.get_name()))
+            .arg(format!("-hog-kind={}", name_of(&workload.hog_kind)))
             .arg(format!("-fresh={}", workload.fresh))
             .arg(format!("-busy={}", workload.busy))
             .arg(format!("-busy-us={}", workload.busy_us))

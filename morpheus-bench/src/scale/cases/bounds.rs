@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use super::super::child::{Answer, Job};
-use super::super::crowd::{self, Crowd, Member};
-use super::super::result::Measured;
+use super::super::crowd::{Crowd, Member};
+use super::contention::{feel, waits};
 use super::wake::WARMUP;
-use crate::clock::monotonic_ns;
 use crate::cpus;
 
 /// Hogs of the usual weight for each CPU, beside the one of the least.
@@ -52,25 +51,18 @@ pub fn behind_front(job: &Job) -> Answer {
 
 /// Batch work that may use all CPUs, on each of which hogs of nice -20 are that keep to it.
 pub fn behind_pinned(job: &Job) -> Answer {
-    let heavy = |cpu: usize| Member {
+    let heavy = Member {
         nice: -20,
-        cpu: Some(cpu),
         ..Member::BATCH
     };
     let all = cpus::allowed().into_iter();
-    let _heavy = Crowd::start(all.flat_map(|cpu| [heavy(cpu); 2]))?;
+    let _heavy = Crowd::start(all.flat_map(|cpu| [heavy.on(cpu); 2]))?;
     wait_of(job, vec![Member::BATCH; job.cpus])
 }
 
-/// The longest wait of these, one that goes on at the end included.
+/// The longest wait of these, one that goes on at the end included; some may never run.
 fn wait_of(job: &Job, members: Vec<Member>) -> Answer {
     let crowd = Crowd::start(members)?;
     std::thread::sleep(WARMUP);
-    crowd.felt();
-    let start = monotonic_ns();
-    std::thread::sleep(job.duration());
-    let felt = crowd.felt();
-    let turns = felt.iter().map(|felt| felt.turns).sum();
-    let wall_ns = monotonic_ns() - start;
-    Ok(Measured::longest(crowd::longest(&felt), turns, wall_ns))
+    Ok(waits(job, &feel(job, &crowd, |_| Ok(()))?))
 }

@@ -157,7 +157,7 @@ pub fn longest_wait(
 }
 
 /// The waits and CPU time of a crowd during `meanwhile`, or for the whole time where that takes none.
-fn feel(
+pub fn feel(
     job: &Job,
     crowd: &Crowd,
     meanwhile: impl FnOnce(u64) -> Result<(), String>,
@@ -183,13 +183,13 @@ fn ran(felt: &[Felt]) -> Result<(), String> {
 }
 
 /// The longest wait of these.
-fn waits(job: &Job, felt: &[Felt]) -> Measured {
+pub fn waits(job: &Job, felt: &[Felt]) -> Measured {
     let mut measured = Measured::longest(
         crowd::longest(felt),
         felt.iter().map(|felt| felt.turns).sum(),
         job.duration_ns,
     );
-    measured.cpu_ns = Some(felt.iter().map(|felt| felt.cpu_ns).sum());
+    measured.cpu_ns = Some(crowd::cpu_ns(felt));
     measured
 }
 

@@ -1,5 +1,6 @@
-//! A game or a player: a frame each 16.6 ms, a quarter of which is computed, in pieces, and how many frames are late.
+//! Frames of a game or a player, a quarter of which is computed, in pieces, and of a compositor, whose name the scheduler knows.
 
+use std::ffi::CStr;
 use std::time::Duration;
 
 use super::super::child::{Answer, Job};
@@ -20,32 +21,54 @@ const PIECE: Duration = Duration::from_nanos(FRAME_NS / 4 / PIECES as u64);
 /// Between two pieces: as if waiting for a device.
 const PAUSE_NS: u64 = 1_000_000;
 
-/// Beside two hogs for each CPU. As on a screen: each 16.6 ms a frame is due, and where the last one is not ready yet, that
-/// is a miss; the next one begins when a frame is due again.
+/// A name on the scheduler's list of compositors.
+const COMPOSITOR: &CStr = c"sway";
+/// CPU time of a compositor's frame: a good part of it.
+const DRAWING: Duration = Duration::from_millis(9);
+
+/// A game or a player beside two hogs for each CPU: the share of its frames that are late.
 pub fn measure(job: &Job) -> Answer {
     let _hogs = Probe::Hog.start(2 * job.cpus)?;
-    thread::name_current(c"scale-frames");
-    thread::set_timer_slack(1);
-    std::thread::sleep(WARMUP);
-    let mut latencies = Latencies::default();
-    let (start, mut frames) = (monotonic_ns(), Frames::default());
-    while frames.begun * FRAME_NS < job.duration_ns {
-        let due = start + frames.begun * FRAME_NS;
-        Call::Nanosleep.sleep_until(due);
+    let (latencies, frames, wall_ns) = show(job, c"scale-frames", || {
         for piece in 0..PIECES {
             if piece > 0 {
                 Call::Nanosleep.sleep_until(monotonic_ns() + PAUSE_NS);
             }
             work::burn(PIECE, |_| ());
         }
-        let took = monotonic_ns() - due;
-        latencies.record_ns(took);
-        frames.end_after(took);
-    }
-    let mut measured = Measured::latencies(&latencies, monotonic_ns() - start, |_| None);
+    });
+    let mut measured = Measured::latencies(&latencies, wall_ns, |_| None);
     measured.value = frames.missed_share();
     measured.count = frames.begun;
     Ok(measured)
+}
+
+/// A compositor beside a hog for each CPU: how long a frame takes, from when it is due.
+pub fn compositor(job: &Job) -> Answer {
+    let _hogs = Probe::Hog.start(job.cpus)?;
+    let (latencies, _, wall_ns) = show(job, COMPOSITOR, || work::burn(DRAWING, |_| ()));
+    Ok(Measured::latencies(&latencies, wall_ns, |summary| {
+        summary.p50
+    }))
+}
+
+/// The frames of a task of this name, how long each took, and how long all took. As on a screen: each 16.6 ms a frame is due, and
+/// where the last one is not ready yet, that is a miss; the next one begins when a frame is due again.
+fn show(job: &Job, name: &CStr, draw: impl Fn()) -> (Latencies, Frames, u64) {
+    std::thread::sleep(WARMUP);
+    thread::name_current(name);
+    thread::set_timer_slack(1);
+    let mut latencies = Latencies::default();
+    let (start, mut frames) = (monotonic_ns(), Frames::default());
+    while frames.begun * FRAME_NS < job.duration_ns {
+        let due = start + frames.begun * FRAME_NS;
+        Call::Nanosleep.sleep_until(due);
+        draw();
+        let took_ns = monotonic_ns() - due;
+        latencies.record_ns(took_ns);
+        frames.end_after(took_ns);
+    }
+    (latencies, frames, monotonic_ns() - start)
 }
 
 /// Frames by now.

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::super::child::{Answer, Job};
-use super::super::crowd::{Crowd, Felt, Member};
+use super::super::crowd::{self, Crowd, Member};
 use super::super::result::Measured;
+use super::contention::feel;
 use super::wake::WARMUP;
-use crate::clock::monotonic_ns;
 
 /// Where guests have the second version of the hierarchy.
 const ROOT: &str = "/sys/fs/cgroup";
@@ -17,9 +17,9 @@ pub fn weight(job: &Job) -> Answer {
     let light = Group::new("scale-light", "cpu.weight", "100")?;
     let heavy = Group::new("scale-heavy", "cpu.weight", "300")?;
     let (many, few) = (light.crowd(3 * job.cpus)?, heavy.crowd(job.cpus)?);
-    let used_ns = used(job, &[&many, &few]);
-    let share = used_ns[0] as f64 / (used_ns[0] + used_ns[1]).max(1) as f64;
-    Ok(shared(share, used_ns[0], job))
+    let (own_ns, others_ns) = used(job, &many, &few)?;
+    let share = own_ns as f64 / (own_ns + others_ns).max(1) as f64;
+    Ok(Measured::part(share, own_ns, job.duration_ns))
 }
 
 /// A group that may use 20 ms of each 100, beside hogs outside: the CPUs that it uses.
@@ -27,34 +27,17 @@ pub fn limit(job: &Job) -> Answer {
     let limited = Group::new("scale-limited", "cpu.max", "20000 100000")?;
     let own = limited.crowd(job.cpus)?;
     let outside = Crowd::start(vec![Member::BATCH; job.cpus])?;
-    let used_ns = used(job, &[&own, &outside]);
-    let share = used_ns[0] as f64 / job.duration_ns as f64;
-    Ok(shared(share, used_ns[0], job))
+    let (own_ns, _) = used(job, &own, &outside)?;
+    let cpus = own_ns as f64 / job.duration_ns as f64;
+    Ok(Measured::part(cpus, own_ns, job.duration_ns))
 }
 
-fn shared(share: f64, cpu_ns: u64, job: &Job) -> Measured {
-    Measured {
-        value: Some(share),
-        count: 1,
-        wall_ns: job.duration_ns,
-        cpu_ns: Some(cpu_ns),
-        ..Measured::default()
-    }
-}
-
-/// The CPU time of each crowd in the time of the job.
-fn used(job: &Job, crowds: &[&Crowd]) -> Vec<u64> {
+/// The CPU time of two crowds, in nanoseconds.
+fn used(job: &Job, own: &Crowd, others: &Crowd) -> Result<(u64, u64), String> {
     std::thread::sleep(WARMUP);
-    let cpu_ns = |crowd: &&Crowd| -> u64 {
-        let felt: Vec<Felt> = crowd.felt();
-        felt.iter().map(|felt| felt.cpu_ns).sum()
-    };
-    crowds.iter().map(cpu_ns).for_each(drop);
-    let end = monotonic_ns() + job.duration_ns;
-    std::thread::sleep(std::time::Duration::from_nanos(
-        end.saturating_sub(monotonic_ns()),
-    ));
-    crowds.iter().map(cpu_ns).collect()
+    others.felt();
+    let own = feel(job, own, |_| Ok(()))?;
+    Ok((crowd::cpu_ns(&own), crowd::cpu_ns(&others.felt())))
 }
 
 /// A directory that is a group of threads, removed with the value; its threads have to have ended by then.

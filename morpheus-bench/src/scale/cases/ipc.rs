@@ -34,7 +34,7 @@ pub fn round_trip(job: &Job) -> Answer {
             .map(|echo| scope.spawn(move || ask(echo, start + job.duration_ns)))
             .collect();
         for asker in askers {
-            latencies.add(&asker.join().map_err(|_| "a thread panicked")??);
+            latencies.add(&thread::joined(asker)??);
         }
         Ok(())
     })?;

@@ -3,14 +3,12 @@
 pub mod bounds;
 pub mod contention;
 pub mod deadline;
-pub mod frames;
 pub mod groups;
 pub mod ipc;
 pub mod launch;
 pub mod messaging;
 pub mod pcpu;
 pub mod runtime;
-pub mod sleepers;
 pub mod soak;
 pub mod spread;
 pub mod stress;

@@ -30,9 +30,7 @@ pub fn wake_burst(job: &Job) -> Answer {
     let (idle, idling) = mpsc::channel();
     for _ in 0..count {
         let (gate, idle) = (gate.clone(), idle.clone());
-        std::thread::Builder::new()
-            .spawn(move || serve(&gate, &idle))
-            .map_err(|error| format!("cannot start a thread: {error}"))?;
+        thread::start(move || serve(&gate, &idle))?;
     }
     if let Some(first) = cpus::allowed().first() {
         cpus::pin(*first)?;
@@ -93,16 +91,10 @@ pub fn steal(job: &Job) -> Answer {
 
 /// On each CPU a batch task that keeps to it, among interactive ones that do as well and want more than it has.
 pub fn rescue(job: &Job) -> Answer {
-    let on = |member: Member, cpu: usize| Member {
-        cpu: Some(cpu),
-        ..member
-    };
     let all = cpus::allowed();
-    let interactive = all
-        .iter()
-        .flat_map(|cpu| [on(Member::INTERACTIVE, *cpu); 3]);
+    let interactive = all.iter().flat_map(|cpu| [Member::INTERACTIVE.on(*cpu); 3]);
     let _interactive = Crowd::start(interactive)?;
-    let batch = Crowd::start(all.iter().map(|cpu| on(Member::BATCH, *cpu)))?;
+    let batch = Crowd::start(all.iter().map(|cpu| Member::BATCH.on(*cpu)))?;
     std::thread::sleep(WARMUP);
     longest_wait(job, &batch, |_| Ok(()))
 }

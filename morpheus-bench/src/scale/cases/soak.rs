@@ -46,15 +46,14 @@ pub fn measure(job: &Job) -> Answer {
                 .map(|pair| scope.spawn(move || to_and_fro(pair, until)))
                 .collect();
             hotplugs = hotplug(until)?;
-            let panicked = |_| "a thread panicked".to_owned();
-            if messages.join().map_err(panicked)??.count == 0 {
+            if thread::joined(messages)??.count == 0 {
                 return Err("not one message arrived".to_owned());
             }
             for pair in pairs {
-                pair.join().map_err(panicked)??;
+                thread::joined(pair)??;
             }
             for timer in timers {
-                if timer.join().map_err(panicked)?.is_empty() {
+                if thread::joined(timer)?.is_empty() {
                     return Err("a timer never fired".into());
                 }
             }

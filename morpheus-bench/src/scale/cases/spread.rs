@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use super::super::child::{Answer, Job};
-use super::super::crowd::{Crowd, Felt, Member};
+use super::super::crowd::{self, Crowd, Member};
 use super::super::result::Measured;
+use super::contention::feel;
 use super::wake::WARMUP;
 use crate::clock::monotonic_ns;
 use crate::histogram::median;
 use crate::jitter::sleep::Call;
+use crate::policy::Policy;
 use crate::{cpus, thread, work};
 
 /// From one thread of a class above to the next, on the next CPU.
@@ -39,9 +41,7 @@ pub fn displaced(job: &Job) -> Answer {
         return Err("it needs two CPUs".into());
     };
     for (place, cpu) in own.iter().copied().enumerate() {
-        std::thread::Builder::new()
-            .spawn(move || displace(cpu, place as u64))
-            .map_err(|error| format!("cannot start a thread: {error}"))?;
+        thread::start(move || displace(cpu, place as u64))?;
     }
     let crowd = Crowd::start([Member::BATCH])?;
     crowd.keep_to(own)?;
@@ -51,7 +51,12 @@ pub fn displaced(job: &Job) -> Answer {
 
 /// The life of a real-time thread, which ends with the process.
 fn displace(cpu: usize, place: u64) {
-    if let Err(why) = cpus::pin(cpu).and_then(|()| thread::take_precedence()) {
+    let first = || {
+        Policy::Fifo
+            .take(1, Duration::ZERO)
+            .map_err(|why| why.to_string())
+    };
+    if let Err(why) = cpus::pin(cpu).and_then(|()| first()) {
         eprintln!("scale: {why}");
         return;
     }
@@ -63,21 +68,11 @@ fn displace(cpu: usize, place: u64) {
     }
 }
 
-/// The CPU time of a crowd in a second.
+/// The CPUs that a crowd uses.
 fn cpus_used(job: &Job, crowd: &Crowd) -> Answer {
-    crowd.felt();
-    let start = monotonic_ns();
-    std::thread::sleep(job.duration());
-    let felt = crowd.felt();
-    let (wall_ns, used_ns) = (monotonic_ns() - start, cpu_ns(&felt));
-    let mut measured = Measured::rate(used_ns, wall_ns);
-    measured.value = Some(used_ns as f64 / wall_ns as f64);
-    measured.cpu_ns = Some(used_ns);
-    Ok(measured)
-}
-
-fn cpu_ns(felt: &[Felt]) -> u64 {
-    felt.iter().map(|felt| felt.cpu_ns).sum()
+    let cpu_ns = crowd::cpu_ns(&feel(job, crowd, |_| Ok(()))?);
+    let cpus = cpu_ns as f64 / job.duration_ns as f64;
+    Ok(Measured::part(cpus, cpu_ns, job.duration_ns))
 }
 
 /// Hogs that come from the first half of the CPUs, where each runs one, to the second, where each has four, again and again: how

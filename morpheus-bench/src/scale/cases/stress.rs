@@ -10,7 +10,7 @@ use super::contention::longest_wait;
 use super::messaging;
 use super::wake::WARMUP;
 use crate::neighbours::Neighbours;
-use crate::scx;
+use crate::{scx, thread};
 
 /// The arguments of stress-ng, without the duration: CPU, forks, switches, timers and memory.
 const STRESSORS: [&str; 10] = [
@@ -35,7 +35,7 @@ pub fn measure(job: &Job) -> Answer {
                 echo.ask()
                     .map_err(|error| format!("no answer any more: {error}"))?;
             }
-            let messages = messages.join().map_err(|_| "a thread panicked")??;
+            let messages = thread::joined(messages)??;
             if messages.count == 0 {
                 return Err("not one message arrived".to_owned());
             }

@@ -53,17 +53,15 @@ impl Watch {
         let reader = Arc::new(Mutex::new(Reader::open(tracing)?));
         let stop = Arc::new(AtomicBool::new(false));
         let (own, until) = (reader.clone(), stop.clone());
-        let thread = std::thread::Builder::new()
-            .spawn(move || {
-                thread::name_current(c"scale-watch");
-                // Without it events may be lost, which is seen.
-                let _ = policy::set(libc::SCHED_FIFO, 1);
-                while !until.load(Relaxed) {
-                    locked(&own).read();
-                    std::thread::sleep(LOOK);
-                }
-            })
-            .map_err(|error| format!("cannot start a thread: {error}"))?;
+        let thread = thread::start(move || {
+            thread::name_current(c"scale-watch");
+            // Without it events may be lost, which is seen.
+            let _ = policy::set(libc::SCHED_FIFO, 1);
+            while !until.load(Relaxed) {
+                locked(&own).read();
+                std::thread::sleep(LOOK);
+            }
+        })?;
         Ok(Self {
             reader,
             stop,
