@@ -213,11 +213,10 @@ __u64 place_for(struct task_struct *task __arg_trusted, __u32 own, bool breath, 
 	__s32 index = scx_bpf_task_cpu(task);
 	__u32 domain_index = domain_of(index), spent = ROOT_GROUP;
 	struct domain *domain = domain_at(domain_index);
-	struct cpu *cpu = cpu_at(index);
 	struct member *member = bpf_task_storage_get(&members, task, 0, 0);
 	struct group *group = group_at(own);
 
-	if (!domain || !cpu || !group)
+	if (!domain || !group)
 		return STAYS;
 	if (breath)
 		return place_for_breath(task);
@@ -249,7 +248,6 @@ __u64 place_for(struct task_struct *task __arg_trusted, __u32 own, bool breath, 
 	 * Not the local queue of an idle CPU: Linux 7.2 charges a task that is put there from outside for the time since that CPU
 	 * fell asleep.
 	 */
-	cpu->pinned = 1;
 	return PINNED_DSQ(index) | BY_VTIME;
 }
 
@@ -273,6 +271,18 @@ int announce_breath(struct task_struct *task __arg_trusted)
 	if (rescue_on && !rescue_armed)
 		watch_over_queues();
 	return 0;
+}
+
+/*
+ * Tells a CPU that a task was moved to its pinned DSQ. Not before the move: it may look meanwhile, and take the mark back. The move
+ * takes the lock of its run queue, under which it looks.
+ */
+static __always_inline void mark_pinned(const struct task_struct *task)
+{
+	struct cpu *cpu = cpu_at(scx_bpf_task_cpu(task));
+
+	if (cpu)
+		WRITE_ONCE(cpu->pinned, 1);
 }
 
 /*
@@ -313,9 +323,11 @@ static __noinline int release(__u32 own, __u32 by_quota, __u32 breaths, __u64 no
 				continue;
 			if (queue & BREATH)
 				announce_breath(task);
-			/* A pinned one has one CPU to tell, which says nothing of others. */
-			if (idle)
-				idle = kick_idle(task) || is_pinned(task);
+			else if (is_pinned(task))
+				mark_pinned(task);
+			/* A task that may run on some of the CPUs only says nothing of the others. */
+			if (idle || task->nr_cpus_allowed < cpu_count)
+				idle &= kick_idle(task) || task->nr_cpus_allowed < cpu_count;
 		}
 	}
 	bpf_iter_scx_dsq_destroy(&iterator);
@@ -465,7 +477,7 @@ static __always_inline void time_quota(__u32 index, __s64 left_ns)
 /* A task of a group was switched in. */
 int begin_limited(struct task_struct *task __arg_trusted, __u64 now)
 {
-	__s32 index = bpf_get_smp_processor_id();
+	__s32 index = scx_bpf_task_cpu(task);
 	struct cpu *cpu = cpu_at(index);
 	__s64 left_ns;
 

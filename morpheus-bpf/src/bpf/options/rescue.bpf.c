@@ -225,19 +225,25 @@ static __always_inline int scan_pinned_dsq(__u32 index, __u64 now)
 	struct domain *domain = domain_at(domain_of(index));
 	struct cpu *cpu = cpu_at(index);
 	__u64 crowd_slice_ns, rescued_slice_ns;
+	__s32 rescued;
 
 	if (!cpu || !domain)
 		return false;
 	found = (struct found){ .cpus = 1 };
-	if (cpu->pinned) {
+	/* The marks are hints: a task that one misses would wait for ever. */
+	if (scx_bpf_dsq_nr_queued(PINNED_DSQ(index)) > 0) {
 		bring_forward(PINNED_DSQ(index), PINNED_RESCUE_DSQ(index));
-		if (found.brought)
-			WRITE_ONCE(cpu->rescue, 1);
+		WRITE_ONCE(cpu->pinned, 1);
 	}
 	if (found.aged)
 		cpu->crowded_until_ns = now + CROWDED_FOR_NS;
-	if (cpu->rescue)
-		found.load += (__u64)scx_bpf_dsq_nr_queued(PINNED_RESCUE_DSQ(index)) << LOAD_SHIFT;
+	rescued = scx_bpf_dsq_nr_queued(PINNED_RESCUE_DSQ(index));
+	if (rescued > 0) {
+		WRITE_ONCE(cpu->rescue, 1);
+		found.load += (__u64)rescued << LOAD_SHIFT;
+	}
+	if (cpu->pinned || cpu->rescue)
+		scx_bpf_kick_cpu(index, KICK_IDLE);
 	crowd_slice_ns = slice_in_crowd(domain->load + found.load);
 	rescued_slice_ns = before(now, domain->crowded_until_ns) || before(now, cpu->crowded_until_ns) ? LEAST_SLICE_NS : crowd_slice_ns;
 	if (cpu->crowd_slice_ns != crowd_slice_ns)

@@ -25,11 +25,15 @@ int STRUCT_OPS(morpheus_enable, struct task_struct *task)
 int STRUCT_OPS(morpheus_select_cpu, struct task_struct *task, __s32 previous, __u64 flags)
 {
 	__u32 waker = uses_sync() && flags & WAKE_SYNC ? waker_that_sleeps() : 0;
+	struct cpu *here = cpu_at(bpf_get_smp_processor_id());
 	bool is_idle = false;
 	__s32 cpu;
 
-	/* On the waker's CPU the task would wait behind its waker while another CPU is idle. */
-	if (waker & ONE_OF_MANY)
+	/*
+	 * On the waker's CPU the task would wait behind its waker while another CPU is idle. And two tasks that wake each other there
+	 * leave no pick to the tasks that are pinned to it.
+	 */
+	if (waker & ONE_OF_MANY || (here && (here->pinned || READ_ONCE(here->rescue))))
 		flags &= ~WAKE_SYNC;
 	cpu = place(task, previous, flags, &is_idle);
 	/* The task waits for the next period of its group, on any CPU. */
@@ -178,6 +182,8 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 
 	if (!may_move(task, flags)) {
 		insert_fifo(task, DSQ_LOCAL, slice_ns, flags);
+		if (flags & ENQ_LAST)
+			scx_bpf_kick_cpu(bpf_get_smp_processor_id(), 0);
 		count(COUNTER_to_local);
 		return 0;
 	}
@@ -422,10 +428,14 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	return 0;
 }
 
-/* A task is switched in: the CPU's state describes it from here on, for charging and for tasks that want to preempt it. */
+/*
+ * A task is switched in: the CPU's state describes it from here on, for charging and for tasks that want to preempt it.
+ *
+ * This and morpheus_stopping run on another CPU where a thread there changes the affinity, niceness or group of the running task.
+ */
 int STRUCT_OPS(morpheus_running, struct task_struct *task)
 {
-	__s32 index = bpf_get_smp_processor_id();
+	__s32 index = scx_bpf_task_cpu(task);
 	struct domain *domain = domain_at(domain_of(index));
 	struct cpu *cpu = cpu_at(index);
 	struct worker *worker = worker_of(task);
@@ -545,11 +555,13 @@ int STRUCT_OPS(morpheus_tick, struct task_struct *task)
 /* A task is switched out: it is charged, its run ends if it sleeps, and an interruption by a kernel thread keeps its slice. */
 int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
 {
-	__s32 index = bpf_get_smp_processor_id();
+	__s32 index = scx_bpf_task_cpu(task);
 	struct cpu *cpu = cpu_at(index);
 	struct behaviour *behaviour;
 	struct worker *worker = 0;
 	__u64 now = scx_now(), until_ns;
+	/* One that is changed goes on at once. */
+	bool sleeps = !runnable && task->__state;
 
 	if (!cpu)
 		return 0;
@@ -560,10 +572,10 @@ int STRUCT_OPS(morpheus_stopping, struct task_struct *task, bool runnable)
 		note_sleep(task);
 	behaviour = behaviour_of(task);
 	if (behaviour)
-		account_run(task, behaviour, !runnable, now);
+		account_run(task, behaviour, sleeps, now);
 	if (worker && runnable)
 		count_preempted_section(task, worker, index);
-	if (runnable || !before(now, cpu->began_ns + min_run_ns))
+	if (!sleeps || !before(now, cpu->began_ns + min_run_ns))
 		cpu->short_runs = 0;
 	else
 		cpu->short_runs++;
