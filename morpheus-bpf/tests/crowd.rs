@@ -7,15 +7,15 @@
 mod common;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
 use common::group::Group;
 use common::guest::{can_run, cpus, state};
-use common::load::{own_cpu_ns, pin_to, set_nice};
+use common::load::{closed_gate, own_cpu_ns, pin_to, set_nice};
 use common::{now_ns, say, turn, window};
 
 /// The longest wait allowed. The kernel's limit is 5 s.
@@ -49,10 +49,7 @@ struct Crowd {
 
 impl Crowd {
     fn start(members: Vec<Member>) -> Crowd {
-        // Not a barrier, which its threads leave one by one, each with its lock: of thousands, the first would compute while
-        // the others wait for that.
-        let (gate, arrived) = (Arc::<RwLock<()>>::default(), Arc::<AtomicUsize>::default());
-        let closed = gate.write().unwrap();
+        let ((gate, closed), arrived) = (closed_gate(), Arc::<AtomicUsize>::default());
         let all = members.len();
         let mut crowd = Crowd {
             stop: Arc::default(),
@@ -61,7 +58,7 @@ impl Crowd {
         };
         for member in members {
             let measured = Arc::<Measured>::default();
-            let (gate, arrived) = (Arc::clone(&gate), Arc::clone(&arrived));
+            let arrived = Arc::clone(&arrived);
             let (stop, own) = (Arc::clone(&crowd.stop), Arc::clone(&measured));
             crowd.measured.push(measured);
             crowd.threads.push(std::thread::spawn(move || {

@@ -26,7 +26,7 @@
 //! | every task, of whatever library | nothing to do: the canary task, and tokio's counters | "not watched" | no | no |
 //! | tasks that you spawn | [`spawn`], or [`task::Builder`] | the place, or a name | yes | yes |
 //! | a part of another task; `JoinSet`, `LocalSet` | [`watch`](watch()), [`.watched("name")`](Watch::watched), [`.watched_as(&name)`](Watch::watched_as), [`task::Builder::watch`] | the place, or the name | yes | yes |
-//! | handlers of axum, tonic, and every tower service | `.layer(tower::WatchLayer::new())` (feature `tower`) | the route | yes | yes |
+//! | handlers of axum, tonic, and every tower service | `.layer(tower::WatchLayer::new())` (feature `tower`) | the path, or the route (`by_route`) | yes | yes |
 //! | handlers of hyper | the same, through `hyper_util`'s `TowerToHyperService` | the path | yes | yes |
 //! | every task, of whatever library | `RUSTFLAGS="--cfg tokio_unstable"`, and nothing else ([`Builder::watch_every_task`]) | the place that spawned it | yes | yes |
 //! | the future of `block_on`, closures of `spawn_blocking` | need not be: nothing queues behind them | | | |

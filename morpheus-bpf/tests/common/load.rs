@@ -183,6 +183,14 @@ impl Sleeping {
     }
 }
 
+/// A gate that is closed while the guard lives, and then open for all at once. A barrier is left by one thread after the other, each
+/// with its lock: of thousands, the first would compute while the others wait for that.
+pub fn closed_gate() -> (&'static RwLock<()>, RwLockWriteGuard<'static, ()>) {
+    // As long-lived as the threads may be: a test makes a few.
+    let gate: &'static RwLock<()> = Box::leak(Box::default());
+    (gate, gate.write().unwrap())
+}
+
 /// Threads by the thousand that compute from one moment on, until they are dropped.
 pub struct Many {
     /// Held until they may begin.
@@ -194,10 +202,9 @@ pub struct Many {
 impl Many {
     /// Starts them; they wait for [`Many::begin`].
     pub fn start(count: usize) -> Many {
-        // As long-lived as the threads may be: a test makes a few.
-        let gate: &'static RwLock<()> = Box::leak(Box::new(RwLock::new(())));
+        let (gate, closed) = closed_gate();
         let mut many = Many {
-            gate: Some(gate.write().unwrap()),
+            gate: Some(closed),
             stop: Arc::default(),
             threads: Vec::with_capacity(count),
         };

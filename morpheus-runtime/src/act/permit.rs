@@ -16,13 +16,14 @@
 //! their own. A place is free while fewer polls run than may run at all, and one more each time that none of them has begun or ended
 //! for a while ([`UNTRIED_WAITS_NS`], doubled with each; one more for each CPU at most). The **newest** gets a place: if it is given
 //! back at once, the next is served, and a hundred short polls wait for no more than the end of one hog. In order of arrival each of
-//! them would wait for all hogs before it. One that was short so far gets a place beyond one for each CPU, too. The oldest gets every other place once it has waited for [`OLDEST_WAITS_NS`], so that none
-//! waits for ever. One hog that is known always runs beside them.
+//! them would wait for all hogs before it. One that was short so far gets a place beyond one for each CPU, too. The oldest gets every
+//! other place once it has waited for [`OLDEST_WAITS_NS`], so that none waits for ever. One hog that is known always runs beside them.
 //!
 //! No task waits for ever. If no permit moves for [`STANDSTILL_NS`] (slow tasks that spin until another one runs),
 //! the oldest waiter gets one beyond the limits on running polls; so does the oldest of a class of which none moves for
-//! [`STANDSTILL_OF_CLASS_NS`]. A long wait alone does not lift the limit. Behind polls of 200 ms every waiter waits long, and more hogs would take the CPUs from other processes. A granted
-//! permit that is not taken up for [`TAKE_UP_NS`] (its future is alive but is not polled) goes to the next waiter.
+//! [`STANDSTILL_OF_CLASS_NS`]. A long wait alone does not lift the limit. Behind polls of 200 ms every waiter waits long, and more
+//! hogs would take the CPUs from other processes. A granted permit that is not taken up for [`TAKE_UP_NS`] (its future is alive but
+//! is not polled) goes to the next waiter.
 //!
 //! **Invariant:** a permit is either in a [`Permit`] guard, or granted to a waiter in `granted`, or free. A waiter
 //! that is dropped gives its granted permit back.
@@ -295,13 +296,12 @@ impl State {
             return;
         }
         let patience_ns = UNTRIED_WAITS_NS.saturating_mul(1 << self.more_untried.min(16));
+        let waited_ns = now_ns.saturating_sub(self.moved_at_ns[Class::Untried as usize]);
+        let is_stuck = waited_ns >= patience_ns.min(STANDSTILL_NS);
         let may_grow = self.more_untried < limits.more_untried || self.was_short();
-        let can_start = self.untried_to_start(now_ns, limits).is_some();
-        let moved_at_ns = &mut self.moved_at_ns[Class::Untried as usize];
-        let is_stuck = now_ns.saturating_sub(*moved_at_ns) >= patience_ns.min(STANDSTILL_NS);
-        if is_stuck && may_grow && !can_start {
+        if is_stuck && may_grow && self.untried_to_start(now_ns, limits).is_none() {
             self.more_untried += 1;
-            *moved_at_ns = now_ns;
+            self.moved_at_ns[Class::Untried as usize] = now_ns;
         }
     }
 

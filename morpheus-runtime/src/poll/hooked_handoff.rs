@@ -232,17 +232,21 @@ mod tests {
     use crate::act::permit::Class;
     use crate::control::plain;
     use crate::poll::own_slot;
-    use crate::{Builder, Link};
+    use crate::{Builder, Link, Runtime};
     use morpheus_common::slot::SlotFlag;
     use morpheus_link::area::SharedArea;
     use morpheus_system::slice;
 
+    fn one_worker() -> Runtime {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
+        builder.build().unwrap()
+    }
+
     /// Tokio refuses to hand off the core of a current-thread runtime.
     #[test]
     fn a_handoff_that_tokio_refuses_leaves_no_waiter() {
-        let mut builder = Builder::new_multi_thread();
-        builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
-        let runtime = builder.build().unwrap();
+        let runtime = one_worker();
         let domain = runtime.domain();
         let request = Request {
             class: Class::Slow,
@@ -275,9 +279,7 @@ mod tests {
     /// A daemon comes while the poll goes on, and the thread's slot moves to the memory that it shares.
     #[test]
     fn the_end_of_a_handoff_clears_the_flag_where_the_slot_is_then() {
-        let mut builder = Builder::new_multi_thread();
-        builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
-        let runtime = builder.build().unwrap();
+        let runtime = one_worker();
         let served = runtime.handle().spawn_blocking(|| {
             let slot = own_slot::claim().unwrap();
             let begin = |domain: &Arc<Domain>, index| {
@@ -300,9 +302,7 @@ mod tests {
     /// A thread of the pool that is no worker yet: what it serves next has its own slice again.
     #[test]
     fn a_thread_gets_its_slice_back() {
-        let mut builder = Builder::new_multi_thread();
-        builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
-        let runtime = builder.build().unwrap();
+        let runtime = one_worker();
         let domain = runtime.domain().clone();
         let served = runtime.handle().spawn_blocking(move || {
             let own = slice::current();

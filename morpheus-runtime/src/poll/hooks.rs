@@ -662,7 +662,7 @@ mod tests {
     fn a_permit_is_kept_while_the_thread_serves_another_runtime() {
         let runtime = one_worker();
         let domain = runtime.domain().clone();
-        let work = |domain: std::sync::Arc<Domain>| async move {
+        let work = |domain: Arc<Domain>| async move {
             let state = || {
                 let slot = handle::current().runtime;
                 (
