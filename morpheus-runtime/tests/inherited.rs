@@ -321,6 +321,46 @@ fn a_negative_niceness_is_passed_on() {
     assert_all(&on_a_worker(runtime.handle()), expected);
 }
 
+/// A poll that is lowered costs its thread nothing afterwards, also one that ran inline, and one that panicked.
+#[test]
+fn a_thread_that_was_lowered_is_raised_again() {
+    let name = "a_thread_that_was_lowered_is_raised_again";
+    if !only_in_child(name, "to raise a thread again") {
+        return;
+    }
+    let niceness_of = |tid: libc::pid_t| {
+        // SAFETY: it takes no pointers.
+        unsafe { libc::getpriority(libc::PRIO_PROCESS, tid as libc::id_t) }
+    };
+    let runtime = two_workers().nice_hogs(true).build().unwrap();
+    for panics in [false, true] {
+        let label = fresh_label("lowered");
+        let watched = || task::Builder::new().label(label);
+        // A label that was short so far is not handed off.
+        for _ in 0..200 {
+            let short = watched().spawn_on(async {}, runtime.handle());
+            runtime.block_on(in_time(short)).unwrap();
+        }
+        let (send, lowered) = std::sync::mpsc::channel();
+        let hog = async move {
+            // SAFETY: it takes nothing.
+            let tid = unsafe { libc::gettid() };
+            let begun = std::time::Instant::now();
+            while niceness_of(tid) == 0 && begun.elapsed() < PATIENCE {
+                burn(MS);
+            }
+            send.send((tid, niceness_of(tid))).unwrap();
+            assert!(!panics, "a panic that the test wants");
+        };
+        let hog = watched().spawn_on(hog, runtime.handle());
+        assert_eq!(runtime.block_on(in_time(hog)).is_err(), panics);
+        let (tid, niceness) = lowered.recv().unwrap();
+        assert!(niceness > 0, "it was lowered");
+        let is_raised = wait_for(PATIENCE, || niceness_of(tid) == 0);
+        assert!(is_raised, "panics: {panics}, still {}", niceness_of(tid));
+    }
+}
+
 /// To take that flag back needs a privilege: slices are set and put back without.
 #[test]
 fn slices_change_without_privileges() {

@@ -23,7 +23,8 @@
 //! the oldest waiter gets one beyond the limits on running polls; so does the oldest of a class of which none moves for
 //! [`STANDSTILL_OF_CLASS_NS`]. A long wait alone does not lift the limit. Behind polls of 200 ms every waiter waits long, and more
 //! hogs would take the CPUs from other processes. A granted permit that is not taken up for [`TAKE_UP_NS`] (its future is alive but
-//! is not polled) goes to the next waiter.
+//! is not polled) goes to the next waiter. A task that comes for it later has a worker by then, and gets one at once: in the queue
+//! it would lose that one as well, for as long as woken tasks wait for a worker that long.
 //!
 //! **Invariant:** a permit is either in a [`Permit`] guard, or granted to a waiter in `granted`, or free. A waiter
 //! that is dropped gives its granted permit back.
@@ -330,10 +331,7 @@ impl State {
     /// Returns the position of the untried task that may start: see the head of the module.
     fn untried_to_start(&self, now_ns: u64, limits: &Limits) -> Option<usize> {
         let queue = &self.queues[Class::Untried as usize];
-        if !self.may_start(Class::Untried, false, limits) {
-            if self.may_start_short(limits) {
-                return Some(queue.len() - 1);
-            }
+        if !self.may_start(Class::Untried, false, limits) && !self.may_start_short(limits) {
             let may_sleep = self.may_start(Class::Untried, true, limits);
             return queue.iter().rposition(|waiter| may_sleep && waiter.sleeps);
         }
@@ -413,15 +411,15 @@ impl State {
         };
         let [slow_tasks, hogs, _] = &mut self.queues;
         let before = hogs.len();
-        let mut at = 0;
-        while at < slow_tasks.len() {
-            if !is_hog(&slow_tasks[at]) {
-                at += 1;
-            } else if let Some(waiter) = slow_tasks.remove(at) {
+        // In one pass: there may be thousands, and a poll that begins or ends waits for the lock.
+        slow_tasks.retain(|waiter| {
+            let is_hog = is_hog(waiter);
+            if is_hog {
                 waiter.class.store(Class::Hog as usize, Ordering::Relaxed);
-                hogs.push_back(waiter);
+                hogs.push_back(waiter.clone());
             }
-        }
+            !is_hog
+        });
         if hogs.len() > before {
             hogs.make_contiguous().sort_by_key(|waiter| waiter.since_ns);
         }
@@ -451,6 +449,8 @@ pub(crate) struct Request<'a> {
     pub(crate) not_before_ns: u64,
     /// The task waits on its thread, and not as a task that is not ready. Its waker is Morpheus's own.
     pub(crate) blocks_thread: bool,
+    /// A permit was taken back that the task had waited for.
+    pub(crate) returns: bool,
 }
 
 /// The answer to a request for a permit.
@@ -516,7 +516,11 @@ impl Permits {
         }
         let first = sleeps || state.first_due(class, now_ns).is_none();
         let due = request.not_before_ns <= now_ns;
-        if first && due && state.may_start(class, sleeps, &self.limits) {
+        let may_start = match request.returns {
+            true => state.all_out() < self.limits.in_handoff,
+            false => first && state.may_start(class, sleeps, &self.limits),
+        };
+        if due && may_start {
             state.take(class, sleeps, now_ns);
             return Answer::Granted(Permit {
                 permits: self.clone(),
@@ -782,6 +786,7 @@ mod tests {
             short_polls: 0,
             not_before_ns: 0,
             blocks_thread: false,
+            returns: false,
         }
     }
 
@@ -1082,6 +1087,54 @@ mod tests {
         assert!(second.take_up(Waker::noop()).is_err());
         assert!(third.take_up(Waker::noop()).unwrap().is_some());
         assert!(!permits.is_busy());
+    }
+
+    /// Woken tasks may wait for a worker for longer than a grant lasts. Each of them asks anew then, and one after the other would lose
+    /// its permit again.
+    #[test]
+    fn a_task_that_comes_too_late_for_its_permit_has_one_at_once() {
+        let permits = permits(1);
+        let first = granted(ask(&permits, Class::Hog));
+        let waiters: Vec<_> = (0..10)
+            .map(|_| waiting(ask(&permits, Class::Hog)))
+            .collect();
+        drop(first);
+        tick(&permits, clock::now_ns() + TAKE_UP_NS, [0, 0, 0], false);
+        let late = waiters[0].take_up(Waker::noop());
+        assert!(matches!(late, Err(NoPermit::TakenBack)));
+        let again = Request {
+            returns: true,
+            ..of(Class::Hog)
+        };
+        let _permit = granted(permits.ask(again, false, Waker::noop()));
+        // It counts: no other one is granted meanwhile beyond the one that was when its own was taken back.
+        assert_eq!(permits.lock().out, [0, 2, 0]);
+        waiters[1].leave();
+        assert_eq!(permits.lock().out, [0, 1, 0]);
+        let throttled = Request {
+            not_before_ns: u64::MAX,
+            ..again
+        };
+        let _waits = waiting(permits.ask(throttled, false, Waker::noop()));
+    }
+
+    #[test]
+    fn the_oldest_has_its_turn_among_those_that_have_been_short() {
+        let permits = permits(1);
+        let mut held = vec![granted(untried(&permits, 0)), granted(untried(&permits, 0))];
+        permits.lock().more_untried = 1;
+        held.push(granted(untried(&permits, 0)));
+        let oldest = waiting(untried(&permits, 0));
+        let later_ns = clock::now_ns() + OLDEST_WAITS_NS + 1;
+        let mut newer = Vec::new();
+        for more_untried in [2, 3] {
+            newer.push(waiting(untried(&permits, PROVEN_AFTER)));
+            // One place, which is for tasks that have been short.
+            permits.lock().more_untried = more_untried;
+            tick(&permits, later_ns, [0, 0, 0], false);
+            held.extend(taken_up(&newer).1);
+        }
+        assert!(oldest.take_up(Waker::noop()).unwrap().is_some());
     }
 
     #[test]

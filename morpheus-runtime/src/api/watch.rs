@@ -189,6 +189,7 @@ mod tests {
                     short_polls: 0,
                     not_before_ns: 0,
                     blocks_thread: false,
+                    returns: false,
                 };
                 match domain.permits.ask(request, false, Waker::noop()) {
                     Answer::Granted(permit) => taken.push(permit),

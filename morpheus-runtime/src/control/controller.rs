@@ -390,6 +390,7 @@ mod tests {
                 // Only the controller's clock ends that wait.
                 not_before_ns: clock::now_ns() + 20_000_000,
                 blocks_thread: false,
+                returns: false,
             };
             match domain.permits.ask(request, false, &waker) {
                 Answer::Wait(waiter) => waiter,

@@ -1,7 +1,8 @@
 //! The records of tasks that the hooks watch: what each task did so far, by its id. (`--cfg tokio_unstable`)
 //!
-//! A task has a record from its first poll under a label that is not healthy until it ends. Their number is bounded: a task
-//! that finds no room is judged by its label alone. The record of a slow task counts as a doubt of its label, so that tasks
+//! A task has a record from its first poll under a label that is not healthy until it ends. Their number is bounded: where there is no
+//! room, a task that has only been short makes room for the new one, and without such a task the new one is judged by its label alone.
+//! The record of a slow task counts as a doubt of its label, so that tasks
 //! of healthy labels need no look into the table.
 
 use std::collections::HashMap;
@@ -21,6 +22,9 @@ use morpheus_system::lock::lock;
 const SHARDS: usize = 16;
 /// The most records of one part.
 const MOST_IN_A_SHARD: usize = 1024;
+
+/// The most records that are looked at for one to make room: among thousands of connections one in hundreds is slow.
+const LOOKED_AT: usize = 64;
 
 /// The rating of a task so far, and its label.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +112,16 @@ impl Records {
         then: impl FnOnce(&mut Record, bool) -> R,
     ) -> R {
         let mut shard = lock(self.shard(id));
+        if may_insert && shard.len() >= MOST_IN_A_SHARD && !shard.contains_key(&id) {
+            let mut records = shard.iter().take(LOOKED_AT);
+            let clean = records.find(|(_, record)| record.rating.is_clean());
+            // A clean one is no doubt of its label.
+            if let Some((&clean, _)) = clean
+                && shard.remove(&clean).is_some()
+            {
+                self.len.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
         let has_room = may_insert && shard.len() < MOST_IN_A_SHARD;
         let mut unkept = Record {
             rating: TaskRating::clean(),
@@ -254,6 +268,34 @@ pub(crate) mod tests {
         assert!(!label.is_healthy());
         drop(records);
         assert!(label.is_healthy());
+    }
+
+    /// Connections that live for long and were short so far must not keep the hogs of days from being known.
+    #[test]
+    fn in_a_full_table_a_task_that_was_short_makes_room() {
+        let label = healthy_label("records, room");
+        let records = Records::default();
+        let ids = ids(2 * SHARDS * MOST_IN_A_SHARD);
+        let (connections, hogs) = ids.split_at(ids.len() - 100);
+        for &id in connections {
+            assert!(records.enter(id, label).is_clean());
+        }
+        let most = records.len();
+        assert!(most <= SHARDS * MOST_IN_A_SHARD);
+        for &id in hogs {
+            let _ = records.enter(id, label);
+            let _ = records.learn(id, label, VerdictFlags::HOG, true);
+        }
+        assert!(
+            hogs.iter()
+                .all(|&id| records.rating(id).rating() == Rating::Hog)
+        );
+        assert!(records.len() <= SHARDS * MOST_IN_A_SHARD);
+        for &id in &ids {
+            records.forget(id);
+        }
+        assert!(label.is_healthy());
+        assert_eq!(records.len(), 0);
     }
 
     #[test]

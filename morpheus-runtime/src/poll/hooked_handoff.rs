@@ -217,11 +217,17 @@ fn wait_for_permit(
             Ok(Some(permit)) => return Some(permit),
             Ok(None) => thread::park(),
             Err(NoPermit::Inline) => return None,
-            Err(NoPermit::TakenBack) => match domain.permits.ask(request, false, waker) {
-                Answer::Granted(permit) => return Some(permit),
-                Answer::Wait(again) => waiter = again,
-                Answer::Full => return None,
-            },
+            Err(NoPermit::TakenBack) => {
+                let again = Request {
+                    returns: true,
+                    ..request
+                };
+                match domain.permits.ask(again, false, waker) {
+                    Answer::Granted(permit) => return Some(permit),
+                    Answer::Wait(again) => waiter = again,
+                    Answer::Full => return None,
+                }
+            }
         }
     }
 }
@@ -255,6 +261,7 @@ mod tests {
             short_polls: 0,
             not_before_ns: 0,
             blocks_thread: true,
+            returns: false,
         };
         let ask = || domain.permits.ask(request, false, Waker::noop());
         let mut permits = Vec::new();

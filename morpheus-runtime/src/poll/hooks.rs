@@ -29,7 +29,7 @@ use crate::decide::history::{History, InProgress};
 use crate::decide::rating::{self, Rating};
 use crate::domain::Domain;
 use crate::poll::hooked_handoff::{self, HandedOff};
-use crate::poll::mark::PollMark;
+use crate::poll::mark::{PollMark, undo_demotion};
 use crate::poll::{handoff, known, labels, own_slot, short_polls};
 use crate::report::label::Label;
 use morpheus_link::handle::{self, SlotHandle};
@@ -335,12 +335,6 @@ fn end(seq: NonZeroU64) -> VerdictFlags {
     let verdict = end_mark(seq);
     undo_demotion(verdict);
     verdict
-}
-
-fn undo_demotion(verdict: VerdictFlags) {
-    if verdict.contains(VerdictFlags::DEMOTED) {
-        morpheus_system::nice::undo_own();
-    }
 }
 
 /// The task poll that a thread was in before it entered another domain, and what was prepared for it.

@@ -13,12 +13,12 @@ use crate::decide::history::History;
 use crate::decide::rating::Rating;
 use crate::domain::Domain;
 use crate::poll::handoff::{self, HandoffMark};
-use crate::poll::mark::{PollMark, poll_inline};
+use crate::poll::mark::{PollMark, poll_inline, undo_demotion};
 use crate::poll::own_slot;
 use crate::poll::state::WatchState;
 use crate::report::label::Label;
 use morpheus_link::handle::{self, SlotHandle};
-use morpheus_system::{clock, nice};
+use morpheus_system::clock;
 
 /// A throttled slow task gets one part in this many of a CPU.
 const THROTTLED_SHARE: u64 = 4;
@@ -92,9 +92,6 @@ pub(crate) fn poll<F: Future>(
         if domain.settings.policy >= Policy::Throttle && verdict.contains(VerdictFlags::THROTTLED) {
             let used_ns = slot.kernel.oncpu_ns.load(Ordering::Relaxed);
             state.not_before_ns = clock::now_ns() + used_ns.saturating_mul(THROTTLED_SHARE - 1);
-        }
-        if verdict.contains(VerdictFlags::DEMOTED) {
-            nice::undo_own();
         }
         learn(state, verdict);
         result
@@ -189,6 +186,7 @@ pub(crate) fn request<'a>(
         short_polls: 0,
         not_before_ns,
         blocks_thread: false,
+        returns: false,
     }
 }
 
@@ -208,6 +206,7 @@ fn permit_for(
     history: &Arc<History>,
     waker: &Waker,
 ) -> Plan {
+    let mut returns = false;
     if let Some(waiter) = state.waiter.take() {
         match waiter.take_up(waker) {
             Ok(Some(permit)) => return Plan::Handoff(permit),
@@ -216,7 +215,7 @@ fn permit_for(
                 return Plan::Wait;
             }
             // The permit was taken back because the task did not take it up in time: it asks anew.
-            Err(NoPermit::TakenBack) => {}
+            Err(NoPermit::TakenBack) => returns = true,
             Err(NoPermit::Inline) => {
                 let plan = plan_without_permit(state, domain, waker);
                 if matches!(plan, Plan::Wait) {
@@ -228,7 +227,10 @@ fn permit_for(
     }
     let demotable = state.own_demotable().unwrap_or(domain.settings.demotable);
     let rating = state.rating(history);
-    let request = request(domain, demotable, rating, history, state.not_before_ns);
+    let request = Request {
+        returns,
+        ..request(domain, demotable, rating, history, state.not_before_ns)
+    };
     let scarce = domain.spares_scarce.load(Ordering::Relaxed);
     match domain.permits.ask(request, scarce, waker) {
         Answer::Granted(permit) => Plan::Handoff(permit),
@@ -263,8 +265,10 @@ fn plan_without_permit(state: &mut WatchState, domain: &Domain, waker: &Waker) -
     Plan::Inline
 }
 
+/// Learns from a poll that has ended, and undoes what it has cost its thread.
 #[cold]
 pub(crate) fn learn(state: &mut WatchState, verdict: VerdictFlags) {
+    undo_demotion(verdict);
     state.count_polls();
     let was_healthy = state.rating.is_clean();
     let became_hog = state.rating.learn(verdict);

@@ -1,5 +1,6 @@
 //! The mark that a watched poll leaves in its thread's slot.
 
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
@@ -12,6 +13,7 @@ use crate::poll::own_slot;
 use crate::poll::state::WatchState;
 use crate::report::label::Label;
 use morpheus_link::handle::SlotHandle;
+use morpheus_system::nice;
 
 /// Marks a poll in the slot from `begin` until it is dropped, also when the poll panics.
 pub(crate) struct PollMark {
@@ -30,10 +32,29 @@ impl PollMark {
     }
 }
 
-impl Drop for PollMark {
+impl PollMark {
+    /// Ends the mark. Returns the verdict on the poll, which the caller learns ([`learn`](crate::poll::known::learn)).
     #[inline]
+    fn end(self) -> VerdictFlags {
+        let mark = ManuallyDrop::new(self);
+        mark.slot.runtime.end_poll(mark.seq);
+        mark.slot.kernel.verdict_for(mark.seq)
+    }
+}
+
+/// The poll has panicked, or was handed off.
+impl Drop for PollMark {
     fn drop(&mut self) {
         self.slot.runtime.end_poll(self.seq);
+        undo_demotion(self.slot.kernel.verdict_for(self.seq));
+    }
+}
+
+/// Gives the calling thread its niceness back that its poll has cost it.
+#[inline]
+pub(crate) fn undo_demotion(verdict: VerdictFlags) {
+    if verdict.contains(VerdictFlags::DEMOTED) {
+        nice::undo_own();
     }
 }
 
@@ -45,10 +66,8 @@ pub(crate) fn poll_inline<F: Future>(
     cx: &mut Context<'_>,
 ) -> (Poll<F::Output>, VerdictFlags) {
     let mark = PollMark::begin(slot, label);
-    let seq = mark.seq;
     let result = future.poll(cx);
-    drop(mark);
-    (result, slot.kernel.verdict_for(seq))
+    (result, mark.end())
 }
 
 /// Polls a watched future under the mark of its task.

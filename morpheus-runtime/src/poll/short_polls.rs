@@ -11,7 +11,8 @@
 //! the counts also say which of two tasks goes first.
 //!
 //! Ids are unique in the process, and so is this list of tables. **A table is never freed.** The next thread that needs one gets
-//! it, with its counts: they are about tasks, and stay true. A task that another one replaced in a table is no more than unknown.
+//! it, with its counts: they are about tasks, and stay true. A task that another one replaced in a table is no more than unknown. After
+//! a burst of threads most tables are put away without their counts, or each sum would be over thousands of them from then on.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -30,16 +31,46 @@ const MOST_POLLS: u32 = u8::MAX as u32;
 /// Relaxed everywhere, and pairs with nothing: a poll more or less is no matter.
 type Table = [AtomicU32; TASKS];
 
+/// The most tables without a thread that keep their counts.
+const MOST_FREE: usize = 64;
+
 struct Tables {
     all: Vec<&'static Table>,
     /// Of these, the ones of threads that have ended.
     free: Vec<&'static Table>,
+    /// Empty ones, which are not among all.
+    put_away: Vec<&'static Table>,
 }
 
 static TABLES: Mutex<Tables> = Mutex::new(Tables {
     all: Vec::new(),
     free: Vec::new(),
+    put_away: Vec::new(),
 });
+
+impl Tables {
+    fn take(&mut self) -> &'static Table {
+        if let Some(free) = self.free.pop() {
+            return free;
+        }
+        let new = self.put_away.pop();
+        let new = new.unwrap_or_else(|| Box::leak(Box::new([const { AtomicU32::new(0) }; TASKS])));
+        self.all.push(new);
+        new
+    }
+
+    fn give_back(&mut self, table: &'static Table) {
+        if self.free.len() < MOST_FREE {
+            self.free.push(table);
+            return;
+        }
+        self.all.retain(|other| !std::ptr::eq(*other, table));
+        for entry in table {
+            entry.store(0, Ordering::Relaxed);
+        }
+        self.put_away.push(table);
+    }
+}
 
 thread_local! {
     static OWN: Cell<Option<&'static Table>> = const { Cell::new(None) };
@@ -52,7 +83,7 @@ struct GiveBack;
 impl Drop for GiveBack {
     fn drop(&mut self) {
         if let Some(own) = OWN.take() {
-            lock(&TABLES).free.push(own);
+            lock(&TABLES).give_back(own);
         }
     }
 }
@@ -101,14 +132,7 @@ fn count_first(task: Id) {
     if GIVE_BACK.try_with(|_| ()).is_err() {
         return;
     }
-    let table = {
-        let mut tables = lock(&TABLES);
-        tables.free.pop().unwrap_or_else(|| {
-            let new: &'static Table = Box::leak(Box::new([const { AtomicU32::new(0) }; TASKS]));
-            tables.all.push(new);
-            new
-        })
-    };
+    let table = lock(&TABLES).take();
     OWN.set(Some(table));
     count_in(table, task);
 }
@@ -156,6 +180,32 @@ mod tests {
         assert_eq!(proven(others), 0);
         // Some share an entry with another one.
         assert!(proven(counted) > TASKS / 4, "{}", proven(counted));
+    }
+
+    #[test]
+    fn a_burst_of_threads_leaves_few_tables() {
+        let task = ids(1)[0];
+        let threads = 4 * MOST_FREE;
+        let before = lock(&TABLES).all.len();
+        for _ in 0..2 {
+            let together = std::sync::Barrier::new(threads);
+            std::thread::scope(|scope| {
+                for _ in 0..threads {
+                    scope.spawn(|| {
+                        count(task);
+                        together.wait();
+                    });
+                }
+            });
+        }
+        // Other tests have threads with tables at the same time; a scope does not wait for what threads do at their very end.
+        let is_small = || lock(&TABLES).all.len() < before + 2 * MOST_FREE;
+        let begun = std::time::Instant::now();
+        while !is_small() && begun.elapsed() < std::time::Duration::from_secs(10) {
+            std::thread::yield_now();
+        }
+        assert!(is_small());
+        assert!(of(task) >= 3, "those that are left keep their counts");
     }
 
     #[test]
