@@ -156,8 +156,17 @@ pub struct TooManyLookups;
 
 /// The numbers of a pidfd's thread.
 fn thread_of(pidfd: BorrowedFd<'_>) -> Option<Numbers> {
-    let path = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
-    Numbers::parse(&fs::read_to_string(path).ok()?)
+    Numbers::parse(&about(pidfd)?)
+}
+
+/// Whether a descriptor is a pidfd of a thread that has ended. Whose it was, the kernel does not know any more.
+#[must_use]
+pub fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
+    about(pidfd).is_some_and(|about| about.lines().any(|line| line == "Pid:\t-1"))
+}
+
+fn about(pidfd: BorrowedFd<'_>) -> Option<String> {
+    fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()
 }
 
 /// A thread's numbers in the outermost and in the innermost PID namespace that are seen from here.

@@ -17,7 +17,7 @@ use rustix::param::page_size;
 
 use crate::bucket::Bucket;
 use crate::connections::Ladder;
-use crate::peer::{Peer, TooManyLookups};
+use crate::peer::{self, Peer, TooManyLookups};
 use crate::pressure::Pressure;
 use crate::quota::{Charge, MapId};
 
@@ -347,9 +347,27 @@ impl Session {
         Ok(Answer::Welcome(reply, areas))
     }
 
+    /// Gives a slot to a thread. One that has ended since it was named leaves the slot without a thread: that is no fault of its
+    /// process.
+    fn register(
+        &mut self,
+        slot: u32,
+        tid: u32,
+        pidfd: Option<BorrowedFd<'_>>,
+        payer: &mut dyn Payer,
+        kernel: &mut dyn KernelSide,
+    ) -> Result<Answer, Refusal> {
+        match self.bind(slot, tid, pidfd, payer, kernel) {
+            Err(Refusal::Thread) if pidfd.is_some_and(peer::has_ended) => {
+                self.unregister(slot, kernel)
+            }
+            answer => answer,
+        }
+    }
+
     /// Gives a slot to a thread. A slot that has one already changes hands: the thread that had it may be at its end, and
     /// both are threads of the same process.
-    fn register(
+    fn bind(
         &mut self,
         slot: u32,
         tid: u32,
@@ -426,7 +444,9 @@ impl Session {
 mod tests {
     use super::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::process::PidfdFlags;
     use std::fs::File;
+    use std::os::fd::AsFd as _;
 
     /// Remembers what was asked of it. It has one process, whose threads are all numbers below 1000.
     #[derive(Default)]
@@ -539,9 +559,17 @@ mod tests {
         }
 
         fn send(&mut self, packet: &[u8]) -> Result<Reply, Refusal> {
+            self.send_with(packet, None)
+        }
+
+        fn send_with(
+            &mut self,
+            packet: &[u8],
+            pidfd: Option<BorrowedFd<'_>>,
+        ) -> Result<Reply, Refusal> {
             let answer = self.session.answer(
                 packet,
-                None,
+                pidfd,
                 7,
                 self.now,
                 &mut self.purse,
@@ -624,6 +652,34 @@ mod tests {
         });
         assert_eq!(bench.kernel.bound.len(), 1);
         assert_eq!(bench.kernel.bound[0].tid, second);
+    }
+
+    /// A thread may end between its pidfd and the daemon's look. The connection goes on, and its slot has no thread.
+    #[test]
+    fn a_thread_that_has_ended_ends_no_connection() {
+        if !peer::threads_have_pidfds() {
+            return;
+        }
+        let mut bench = Bench::new(Limits::default());
+        bench.ask(HELLO).unwrap();
+        let register = |tid| Request::Register { slot: 1, tid };
+        bench.ask(register(own_tid())).unwrap();
+        let (ended, pidfd) = std::thread::spawn(|| {
+            let own = rustix::thread::gettid();
+            let flags = PidfdFlags::from_bits_retain(rustix::fs::OFlags::EXCL.bits());
+            (own_tid(), rustix::process::pidfd_open(own, flags).unwrap())
+        })
+        .join()
+        .unwrap();
+        // It is gone a moment after it was joined.
+        morpheus_testing::wait_for("end of the thread", || peer::has_ended(pidfd.as_fd()));
+        let answer = bench.send_with(register(ended).encode().bytes(), Some(pidfd.as_fd()));
+        assert_eq!(answer, Ok(Reply::Unregistered { slot: 1 }));
+        assert_eq!(bench.session.bound(), 0);
+        assert_eq!(
+            bench.ask(register(own_tid())),
+            Ok(Reply::Registered { slot: 1 })
+        );
     }
 
     #[test]

@@ -247,7 +247,7 @@ pub enum Reply {
         /// The slot that was requested.
         slot: u32,
     },
-    /// No thread has the slot.
+    /// No thread has the slot: as was asked for, or because the thread that was to have it has ended.
     Unregistered {
         /// The slot that was named.
         slot: u32,

@@ -119,7 +119,8 @@ impl Client {
         )?
         .0
         {
-            Reply::Registered { .. } => Ok(()),
+            // The other where the thread has ended since.
+            Reply::Registered { .. } | Reply::Unregistered { .. } => Ok(()),
             other => Err(unexpected(other)),
         }
     }

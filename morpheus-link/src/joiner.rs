@@ -32,14 +32,46 @@ const TRIES: [Duration; 4] = [
     Duration::from_secs(1),
     Duration::from_secs(3),
 ];
-/// A daemon that refuses may have room later, and nothing tells when.
-const REFUSED_AGAIN: Duration = Duration::from_secs(30);
+/// A daemon that refuses, or ends a link soon, may have room later, and nothing tells when.
+const LATER: Duration = Duration::from_secs(30);
+/// A link of this length was in order. One that ends sooner counts as a failure, or it would be made again and again.
+const LASTING: Duration = Duration::from_secs(5);
 /// How long `Required` waits.
 const REQUIRED_WITHIN: Duration = Duration::from_secs(10);
 /// A daemon takes a thousand requests in a second, over the burst; half of that leaves room.
 const REQUESTS_PER_SECOND: u32 = 500;
 
 pub use crate::client::Terms;
+
+/// The result of a try.
+enum Tried {
+    Failed,
+    Refused,
+    /// A link, which ended after this time.
+    Joined(Duration),
+}
+
+/// When to try again.
+struct Tries(std::slice::Iter<'static, Duration>);
+
+impl Tries {
+    fn new() -> Tries {
+        Tries(TRIES.iter())
+    }
+
+    /// The pause until the next try; none where only a change at the socket is a reason for one.
+    fn pause_after(&mut self, tried: Tried) -> Option<Duration> {
+        let may_heal = match tried {
+            Tried::Failed => false,
+            Tried::Joined(lasted) if lasted >= LASTING => {
+                *self = Tries::new();
+                false
+            }
+            Tried::Refused | Tried::Joined(_) => true,
+        };
+        self.0.next().copied().or(may_heal.then_some(LATER))
+    }
+}
 
 /// The runtime whose link is kept.
 pub trait Host: Send + Sync + 'static {
@@ -168,7 +200,7 @@ fn keep<H: Host>(host: &Arc<H>, path: &Path, first: &mut Option<Sender<Result<()
     let Some(bell) = host.link().bell.get() else {
         return;
     };
-    let mut tries = TRIES.iter();
+    let mut tries = Tries::new();
     while !host.link().stops() {
         let (result, session) = match client::join(path, host.terms()) {
             // Before the first answer: the thread that gets it finds the link in force.
@@ -181,27 +213,29 @@ fn keep<H: Host>(host: &Arc<H>, path: &Path, first: &mut Option<Sender<Result<()
                 (Err(error), None)
             }
         };
-        let refused = matches!(result, Err(LinkError::Refused { .. }));
+        let is_refused = matches!(result, Err(LinkError::Refused { .. }));
         if let Some(first) = first.take() {
             let _ = first.send(result);
         }
-        if let Some(session) = session {
-            session.keep(bell);
-            tries = TRIES.iter();
-        }
+        let tried = match session {
+            Some(session) => {
+                let begun = Instant::now();
+                session.keep(bell);
+                Tried::Joined(begun.elapsed())
+            }
+            None if is_refused => Tried::Refused,
+            None => Tried::Failed,
+        };
         if host.link().stops() {
             return;
         }
-        let pause = match tries.next() {
-            Some(&pause) => Some(pause),
-            None => refused.then_some(REFUSED_AGAIN),
-        };
+        let pause = tries.pause_after(tried);
         let begun = Instant::now();
         presence::wait(path, bell.as_fd(), pause);
         drain(bell);
         // Something changed: it may take a moment until it answers.
         if pause.is_none_or(|pause| begun.elapsed() < pause) {
-            tries = TRIES.iter();
+            tries = Tries::new();
         }
     }
 }
@@ -325,4 +359,23 @@ fn introduce_controller(host: &impl Host, shared: Lease, index: usize) {
     slot.set_flag(SlotFlag::Controller);
     slot.tid.store(host.controller_tid(), Ordering::Relaxed);
     slot.set_state(WorkerState::Running);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else a daemon that ends each link, as one does whose limit the first requests exceed, would be joined fifty times in a second.
+    #[test]
+    fn a_link_that_ends_soon_is_a_failure() {
+        let mut tries = Tries::new();
+        let soon = || Tried::Joined(Duration::from_millis(1));
+        let pauses: Vec<_> = (0..6).map(|_| tries.pause_after(soon())).collect();
+        let mut expected: Vec<_> = TRIES.map(Some).to_vec();
+        expected.extend([Some(LATER), Some(LATER)]);
+        assert_eq!(pauses, expected);
+        assert_eq!(tries.pause_after(Tried::Failed), None);
+        assert_eq!(tries.pause_after(Tried::Joined(LASTING)), Some(TRIES[0]));
+        assert_eq!(tries.pause_after(soon()), Some(TRIES[1]));
+    }
 }
