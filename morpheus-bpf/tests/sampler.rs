@@ -87,6 +87,35 @@ fn is_found(name: &str) {
     assert_eq!(report.runtimes[0].workers.len(), 2);
 }
 
+/// A script waits for something, and becomes the service then. It is neither given up nor ended.
+#[test]
+fn a_service_that_a_script_becomes_later_is_looked_at() {
+    let file = built("sleep");
+    if !file.exists() {
+        let reason = format!("needs {}: cargo build -p morpheus-patients", file.display());
+        skip_unless_required(reason, "MORPHEUS_REQUIRE_PATIENTS");
+        return;
+    }
+    let script = format!("sleep 2; exec '{}' >/dev/null", file.display());
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_morpheus-doctor"))
+        .args(["--no-bpf", "--json", "--duration", "7", "--", "sh", "-c"])
+        .arg(script)
+        // The patient ends when its input does.
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let input = doctor.stdin.take();
+    let output = doctor.wait_with_output().unwrap();
+    drop(input);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert!(errors.contains("does not use tokio yet"), "{errors}");
+    let report: Report = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report.runtimes.len(), 1, "{:?}", report.notes);
+}
+
 #[test]
 fn a_sleep_is_found() {
     is_found("sleep");

@@ -5,7 +5,9 @@
 //! code (`[vdso]`) is read from memory. Nothing in a file is believed further than a wrong name goes.
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -103,13 +105,22 @@ fn of_file(pid: u32, mapping: &Mapping, is_program: bool) -> Option<Loaded> {
     ways.push(PathBuf::from(here));
     let (path, file) = ways
         .into_iter()
-        .find_map(|path| Some((path.clone(), File::open(path).ok()?)))?;
+        .find_map(|path| Some((path.clone(), open(&path).ok()?)))?;
     if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
         return None;
     }
     let cache = ReadCache::new(file);
     let name = Path::new(here).file_name()?.to_string_lossy().into_owned();
     read(&cache, mapping, name, Some(path), is_program)
+}
+
+/// Without waiting: by now the path may be that of a pipe, which has no other end.
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    options.open(path)
 }
 
 fn of_memory(memory: Memory, mapping: &Mapping) -> Option<Loaded> {
@@ -180,4 +191,19 @@ fn read<'data, R: ReadRef<'data>>(
             functions,
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_library_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("libpipe.so");
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: the name ends with 0, and outlives the call.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        assert!(!open(&path).unwrap().metadata().unwrap().is_file());
+    }
 }

@@ -77,7 +77,7 @@ fn try_run(arguments: &Arguments, open: Open<'_>) -> Result<(), Failure> {
     let folded_file = arguments.folded.as_deref().map(create).transpose()?;
     let stop = StopSignals::catch()?;
     let mut child = None;
-    let target = match (&arguments.pid, &arguments.name) {
+    let mut target = match (&arguments.pid, &arguments.name) {
         (Some(pid), _) => Target::by_pid(*pid)?,
         (_, Some(name)) => Target::by_name(name)?,
         _ => {
@@ -90,34 +90,33 @@ fn try_run(arguments: &Arguments, open: Open<'_>) -> Result<(), Failure> {
     if target.pid == std::process::id() {
         return Err(Failure("this is the doctor itself".to_owned()));
     }
-    let mut diagnosis = Diagnosis::new(target.clone(), arguments.longer_than).map_err(|error| {
-        Failure(format!(
-            "the memory of process {target} cannot be read: {error}; run as root, or as its user where ptrace is allowed"
-        ))
-    })?;
-    let mut source = open(arguments, target.pid).map_err(Failure)?;
-    let ended = watch(
-        arguments,
-        &target,
-        &mut diagnosis,
-        &mut *source,
-        &stop,
-        &mut child,
-    )?;
-    diagnosis.finish(&mut *source);
-    let report = diagnosis.report(&*source, ended);
-    drop(source);
-    if let Some((path, mut out)) = folded_file {
-        written(
-            path,
-            folded::write(&report, &mut out).and_then(|()| out.flush()),
+    let began = Instant::now();
+    let report = loop {
+        let mut diagnosis = Diagnosis::new(target.clone(), arguments.longer_than).map_err(|error| {
+            Failure(format!(
+                "the memory of process {target} cannot be read: {error}; run as root, or as its user where ptrace is allowed"
+            ))
+        })?;
+        let mut source = open(arguments, target.pid).map_err(Failure)?;
+        let ended = watch(
+            (arguments, began),
+            &target,
+            &mut diagnosis,
+            &mut *source,
+            &stop,
+            &mut child,
         )?;
+        if let Some(ended) = ended {
+            diagnosis.finish(&mut *source);
+            break diagnosis.report(&*source, ended);
+        }
+        target = Target::by_pid(target.pid)?;
+    };
+    if let Some(output) = folded_file {
+        write(output, |out| folded::write(&report, out))?;
     }
-    if let Some((path, mut out)) = html {
-        written(
-            path,
-            crate::report::html::write(&report, &mut out).and_then(|()| out.flush()),
-        )?;
+    if let Some(output) = html {
+        write(output, |out| crate::report::html::write(&report, out))?;
     }
     let mut out = io::stdout().lock();
     let printed = match arguments.json {
@@ -131,18 +130,18 @@ fn try_run(arguments: &Arguments, open: Open<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Looks until it is enough. Returns why it was.
+/// Looks until it is enough. Returns why it was; none of a program that the doctor has started, and that has become another one
+/// before it used tokio, as a script does at its end.
 fn watch(
-    arguments: &Arguments,
+    (arguments, began): (&Arguments, Instant),
     target: &Target,
     diagnosis: &mut Diagnosis,
     source: &mut dyn Source,
     stop: &StopSignals,
     child: &mut Option<Started>,
-) -> Result<&'static str, Failure> {
-    let began = Instant::now();
+) -> Result<Option<&'static str>, Failure> {
     let (mut surveys, mut survey_again, mut show_again) = (0, began, began + SHOWN);
-    let mut turns = 0_u32;
+    let (mut turns, mut has_said) = (0_u32, false);
     // A program that was started writes to the same terminal.
     let mut live = match Live::is_possible() && !arguments.json && child.is_none() {
         true => Some(Live::start()?),
@@ -151,14 +150,16 @@ fn watch(
     let progress = live.is_none() && io::stderr().is_terminal();
     loop {
         let now = Instant::now();
-        if surveys < SURVEYS && now >= survey_again {
+        let may_begin_later = child.is_some() && !diagnosis.has_tokio();
+        if (surveys < SURVEYS || may_begin_later) && now >= survey_again {
             diagnosis.survey(source);
             (surveys, survey_again) = (surveys + 1, now + SURVEY);
         }
         let is_idle = diagnosis.advance(source)? == 0;
         if diagnosis.has_exec() {
             return match diagnosis.has_tokio() {
-                true => Ok("the process began to run another program"),
+                true => Ok(Some("the process began to run another program")),
+                false if child.is_some() => Ok(None),
                 false => Err(Failure(format!(
                     "process {target} began to run another program"
                 ))),
@@ -170,24 +171,32 @@ fn watch(
         }
         if !target.is_alive() {
             return match diagnosis.has_tokio() {
-                true => Ok("the process has ended"),
+                true => Ok(Some("the process has ended")),
                 false => Err(Failure(format!(
                     "process {target} has ended before a thread was seen in tokio"
                 ))),
             };
         }
-        if now - began >= TOKIO_WITHIN && !diagnosis.has_tokio() {
+        let is_over = arguments
+            .duration
+            .is_some_and(|duration| now - began >= duration);
+        let is_late = now - began >= TOKIO_WITHIN && !diagnosis.has_tokio();
+        if is_late && child.is_some() && !has_said {
+            has_said = true;
+            eprintln!(
+                "morpheus-doctor: process {target} does not use tokio yet, and is watched until it does; if the service is another \
+                 process, name that with --pid"
+            );
+        }
+        if is_late && (child.is_none() || is_over) {
             let threads = target.threads().len();
             return Err(Failure(format!(
                 "process {target} does not use tokio, as far as can be seen: none of its {threads} threads waits or works in one of its \
                  runtimes"
             )));
         }
-        if arguments
-            .duration
-            .is_some_and(|duration| now - began >= duration)
-        {
-            return Ok("the time was over");
+        if is_over {
+            return Ok(Some("the time was over"));
         }
         if now >= show_again {
             show_again = now + SHOWN;
@@ -220,7 +229,7 @@ fn watch(
             None => stop.wait(turn.min(left))?,
         };
         if told {
-            return Ok("it was told to stop");
+            return Ok(Some("it was told to stop"));
         }
     }
 }
@@ -269,18 +278,83 @@ fn start(command: &[std::ffi::OsString]) -> Result<Child, Failure> {
     })
 }
 
-type Output<'path> = (&'path Path, BufWriter<File>);
+type Output<'path> = (&'path Path, File);
 
+/// Opens a file that is to be written to, and leaves what it has: there may be no report in the end.
 fn create(path: &Path) -> Result<Output<'_>, Failure> {
-    match File::create(path) {
-        Ok(file) => Ok((path, BufWriter::new(file))),
-        Err(error) => Err(Failure(format!(
-            "{} cannot be written: {error}",
-            path.display()
-        ))),
+    let mut options = File::options();
+    match options.write(true).create(true).truncate(false).open(path) {
+        Ok(file) => Ok((path, file)),
+        Err(error) => Err(unwritable(path, &error)),
     }
 }
 
-fn written(path: &Path, result: io::Result<()>) -> Result<(), Failure> {
-    result.map_err(|error| Failure(format!("{} cannot be written: {error}", path.display())))
+/// Writes a file anew.
+fn write(
+    (path, file): Output<'_>,
+    content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> Result<(), Failure> {
+    // A pipe and a terminal have no length.
+    let emptied = match file.metadata() {
+        Ok(metadata) if metadata.is_file() => file.set_len(0),
+        other => other.map(drop),
+    };
+    let mut out = BufWriter::new(file);
+    emptied
+        .and_then(|()| content(&mut out))
+        .and_then(|()| out.flush())
+        .map_err(|error| unwritable(path, &error))
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> Failure {
+    Failure(format!("{} cannot be written: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn a_run_without_a_report_leaves_the_one_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("report.html");
+        fs::write(&path, "before").unwrap();
+        // Above the largest number that the kernel gives.
+        let line = [
+            "doctor",
+            "--pid",
+            "8388608",
+            "--html",
+            path.to_str().unwrap(),
+        ];
+        let arguments = Line::parse_from(line).arguments;
+        let failure = try_run(&arguments, &mut |_, _| Err("not opened".to_owned())).unwrap_err();
+        assert_eq!(failure.to_string(), "there is no process 8388608");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "before");
+    }
+
+    #[test]
+    fn a_file_is_written_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("report.html");
+        fs::write(&path, "longer than what is written").unwrap();
+        write(create(&path).unwrap(), |out| out.write_all(b"short")).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "short");
+    }
+
+    #[test]
+    fn a_pipe_is_written_to() {
+        let path = Path::new("/dev/stderr");
+        write(create(path).unwrap(), |_| Ok(())).unwrap();
+    }
 }

@@ -3,11 +3,14 @@
 //! Numbers of processes and threads are those of the doctor's own PID namespace throughout. A process in a container is seen
 //! there under such a number, and its files are reached through `/proc/PID/root`.
 
+use std::ffi::CString;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 
+use crate::report::names::printable;
 use crate::source::SystemCall;
 
 /// Why there is no process to look at.
@@ -68,7 +71,12 @@ pub struct Target {
     pub program: PathBuf,
     /// When it began, in the kernel's clock ticks: a number is given again, this pair is not.
     started: u64,
+    /// Its program file, whatever its name becomes.
+    identity: Option<Identity>,
 }
+
+/// A file: its device, in two numbers, and its number there.
+type Identity = (u32, u32, u64);
 
 impl Target {
     /// The process with this number.
@@ -117,6 +125,7 @@ impl Target {
             name: name_of(pid, pid).unwrap_or_default(),
             program,
             started: started(pid).ok_or(Error::NoProcess(pid))?,
+            identity: program_of(pid),
         })
     }
 
@@ -161,12 +170,8 @@ impl Target {
     /// Whether it runs another program by now.
     #[must_use]
     pub fn has_another_program(&self) -> bool {
-        fs::read_link(format!("/proc/{}/exe", self.pid)).is_ok_and(|exe| {
-            // A file that was replaced or removed is still the same program.
-            let path = exe.to_string_lossy();
-            let before = self.program.to_string_lossy();
-            path.trim_end_matches(" (deleted)") != before.trim_end_matches(" (deleted)")
-        })
+        // By the file and not by its path: one that was renamed or removed is still the same program.
+        program_of(self.pid).is_some_and(|identity| Some(identity) != self.identity)
     }
 
     /// Its threads.
@@ -200,12 +205,11 @@ impl Target {
 }
 
 impl Target {
-    /// Whether a descriptor of its is a FIFO.
+    /// The type of the file of one of its descriptors, as in `st_mode`.
     #[must_use]
-    pub fn is_fifo(&self, fd: u64) -> bool {
-        use std::os::unix::fs::FileTypeExt as _;
-        fs::metadata(format!("/proc/{}/fd/{fd}", self.pid))
-            .is_ok_and(|metadata| metadata.file_type().is_fifo())
+    pub fn mode_of(&self, fd: u64) -> Option<u32> {
+        let status = status_at_hand(&format!("/proc/{}/fd/{fd}", self.pid))?;
+        Some(status.stx_mode.into())
     }
 
     /// The system call in which one of its threads sleeps, with the stack pointer and the instruction pointer. None of a thread that
@@ -240,7 +244,8 @@ pub(crate) fn parse_system_call(line: &str) -> Option<(Option<SystemCall>, u64, 
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.name, self.pid)
+        // The process has chosen its name.
+        write!(f, "{} ({})", printable(&self.name), self.pid)
     }
 }
 
@@ -259,6 +264,31 @@ fn name_of(pid: u32, tid: u32) -> Option<String> {
             .trim_end_matches('\n')
             .to_owned(),
     )
+}
+
+/// The program file of a process.
+fn program_of(pid: u32) -> Option<Identity> {
+    let status = status_at_hand(&format!("/proc/{pid}/exe"))?;
+    Some((status.stx_dev_major, status.stx_dev_minor, status.stx_ino))
+}
+
+/// The type and the number of a file, as far as the kernel has them at hand. A file system that does not answer, which may be the
+/// fault that is looked for, is not asked.
+fn status_at_hand(path: &str) -> Option<libc::statx> {
+    let path = CString::new(path).ok()?;
+    let mut status = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: both pointers are to locals that outlive the call, and the kernel writes a `statx` at most.
+    let result = unsafe {
+        libc::statx(
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            libc::AT_STATX_DONT_SYNC,
+            libc::STATX_TYPE | libc::STATX_INO,
+            status.as_mut_ptr(),
+        )
+    };
+    // SAFETY: integers alone, all of which are 0 or were written.
+    (result == 0).then(|| unsafe { status.assume_init() })
 }
 
 /// When a process began. None of one that has ended and is still in the table.
@@ -286,6 +316,49 @@ mod tests {
         assert!(target.threads().contains(&target.pid));
         assert_eq!(target.name_of(target.pid), Some(target.name.clone()));
         assert_eq!(target.own_number_of(target.pid), Some(target.pid));
+    }
+
+    #[test]
+    fn a_program_that_is_renamed_or_removed_is_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, renamed) = (
+            directory.path().join("program"),
+            directory.path().join("old"),
+        );
+        fs::copy("/bin/sleep", &path).unwrap();
+        let mut child = std::process::Command::new(&path).arg("60").spawn().unwrap();
+        let target = Target::by_pid(child.id()).unwrap();
+        fs::rename(&path, &renamed).unwrap();
+        fs::copy("/bin/sleep", &path).unwrap();
+        let after_rename = target.has_another_program();
+        fs::remove_file(&renamed).unwrap();
+        let after_removal = target.has_another_program();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((after_rename, after_removal), (false, false));
+    }
+
+    #[test]
+    fn another_program_is_noticed() {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "read line; exec sleep 60"]);
+        let mut child = shell.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let target = Target::by_pid(child.id()).unwrap();
+        assert!(!target.has_another_program());
+        drop(child.stdin.take());
+        morpheus_testing::wait_for("another program", || target.has_another_program());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_name_does_not_reach_the_terminal_as_it_is() {
+        let mut target = Target::by_pid(std::process::id()).unwrap();
+        target.name = "\x1b[2J\x1b]0;x".to_owned();
+        assert!(
+            !target.to_string().chars().any(char::is_control),
+            "{target}"
+        );
     }
 
     #[test]

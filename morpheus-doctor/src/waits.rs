@@ -87,6 +87,7 @@ fn of_descriptor(target: &Target, fd: u64, named: &Named) -> Wait {
         (None, then) => then.as_ref().map(|then| format!("…/{then}")),
     };
     let is_terminal = |path: &str| path.contains("/dev/pts/") || path.contains("/dev/tty");
+    let is_fifo = |mode| mode & libc::S_IFMT == libc::S_IFIFO;
     match named.mode & libc::S_IFMT {
         libc::S_IFSOCK => Wait::Socket { name: now },
         libc::S_IFIFO => Wait::Pipe { name: path },
@@ -96,7 +97,7 @@ fn of_descriptor(target: &Target, fd: u64, named: &Named) -> Wait {
             Some(name) if name.starts_with("pipe:") => Wait::Pipe { name: now },
             Some(name) if is_terminal(name) => Wait::Terminal { path: now },
             Some(name) if name.starts_with("anon_inode:") => Wait::Other,
-            Some(name) if target.is_fifo(fd) => Wait::Pipe {
+            Some(name) if target.mode_of(fd).is_some_and(is_fifo) => Wait::Pipe {
                 name: Some(name.to_owned()),
             },
             Some(_) => Wait::File { path: now },

@@ -63,6 +63,21 @@ pub(super) struct Seen {
     pub(super) label: Option<String>,
 }
 
+#[cfg(test)]
+impl Seen {
+    pub(super) fn of(stack: Stack) -> Seen {
+        Seen {
+            reason: Reason::Woke,
+            now_ns: 0,
+            stack,
+            identity: None,
+            wait: None,
+            system_call: None,
+            label: None,
+        }
+    }
+}
+
 /// The long polls of a run.
 #[derive(Default)]
 pub(super) struct Polls {

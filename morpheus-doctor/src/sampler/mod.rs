@@ -14,9 +14,7 @@ mod perf;
 mod service;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -577,10 +575,7 @@ impl Looks {
         let Some(link) = self.target.descriptor(descriptor) else {
             return named;
         };
-        let link_path = format!("/proc/{}/fd/{descriptor}", self.target.pid);
-        if let Ok(metadata) = fs::metadata(link_path) {
-            named.mode = metadata.mode();
-        }
+        named.mode = self.target.mode_of(descriptor).unwrap_or(0);
         let last = |path: Option<&Path>| {
             let name = path.and_then(Path::file_name);
             name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
