@@ -1,12 +1,13 @@
 //! A reading in Prometheus's text format, for the textfile collector of its node exporter or for a script.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::reading::{Reading, SLEEPS, TIERS};
+use crate::reading::{Process, Reading, SLEEPS, TIERS};
 use crate::telemetry::{bucket_end_us, sum_us};
 
 /// The regimes that there are: each is a series, and one of them is 1.
@@ -308,8 +309,28 @@ fn adaptation(text: &mut Exposition, reading: &Reading) {
     );
 }
 
+/// Each process once: it has a connection for each of its runtimes, and two samples with the same labels are an error to a collector.
+fn each_once(connections: &[Process]) -> Vec<Process> {
+    let mut processes: BTreeMap<u64, Process> = BTreeMap::new();
+    let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
+        (Some(a), Some(b)) => Some(a.saturating_add(b)),
+        (a, b) => a.or(b),
+    };
+    for more in connections {
+        let Some(process) = processes.get_mut(&more.pid) else {
+            processes.insert(more.pid, more.clone());
+            continue;
+        };
+        process.workers = process.workers.saturating_add(more.workers);
+        process.stalled = sum(process.stalled, more.stalled);
+        process.demoted = sum(process.demoted, more.demoted);
+        process.throttled = sum(process.throttled, more.throttled);
+    }
+    processes.into_values().collect()
+}
+
 fn processes(text: &mut Exposition, reading: &Reading) {
-    let connected = &reading.connections;
+    let connected = each_once(&reading.connections);
     if !connected.is_empty() {
         text.metric(
             "process_workers",
@@ -317,11 +338,11 @@ fn processes(text: &mut Exposition, reading: &Reading) {
             "Workers of a connected process.",
         );
     }
-    for process in connected {
+    for process in &connected {
         let labels: [(&str, &dyn Display); 2] = [("pid", &process.pid), ("comm", &process.comm)];
         text.sample("process_workers", &labels, process.workers);
     }
-    let ladder = |process: &crate::reading::Process| {
+    let ladder = |process: &Process| {
         [
             ("stalled", process.stalled),
             ("demoted", process.demoted),
@@ -336,7 +357,7 @@ fn processes(text: &mut Exposition, reading: &Reading) {
         let help = "Workers of a connected process, by what is so of their present poll.";
         text.metric("process_ladder", "gauge", help);
     }
-    for process in connected {
+    for process in &connected {
         for (state, count) in ladder(process) {
             if let Some(count) = count {
                 let labels: [(&str, &dyn Display); 3] = [

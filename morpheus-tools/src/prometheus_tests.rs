@@ -178,6 +178,29 @@ fn it_is_read_back() {
 }
 
 #[test]
+fn a_process_with_two_runtimes_is_one() {
+    let connection = |workers, stalled| Process {
+        pid: 9,
+        comm: "x".to_owned(),
+        workers,
+        stalled,
+        ..Process::default()
+    };
+    let reading = Reading {
+        connections: vec![connection(2, Some(1)), connection(3, None)],
+        ..Reading::default()
+    };
+    let text = text(&reading);
+    let samples = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
+    assert_eq!(samples("scx_morpheus_process_workers{"), 1, "{text}");
+    let read = read(&text);
+    let labels = [("pid", "9"), ("comm", "x")];
+    assert_eq!(read.value("process_workers", &labels), 5.0);
+    let stalled = [labels[0], labels[1], ("state", "stalled")];
+    assert_eq!(read.value("process_ladder", &stalled), 1.0);
+}
+
+#[test]
 fn histograms_are_cumulative() {
     let read = read(&text(&sample()));
     let bucket = |le: &str| {
