@@ -35,17 +35,19 @@ pub(crate) fn provide(
     }
     let system = system();
     if install {
+        // One that fails keeps no other from what it gets: of ten package sources one may be dead.
         let run_all = |commands: Vec<Command>| {
-            commands.into_iter().all(|mut command| {
+            for mut command in commands {
                 let title = title_of(&command);
-                !interrupt::came() && run(title, &mut command, sink, verbose)
-            })
+                if !interrupt::came() {
+                    run(title, &mut command, sink, verbose);
+                }
+            }
         };
         // The packages of the release are known once its lists are there.
-        if run_all(preparations(&missing, system)) {
-            run_all(commands(&missing, system, &in_release));
-            run_all(crate_installs(context, &missing));
-        }
+        run_all(preparations(&missing, system));
+        run_all(commands(&missing, system, &in_release));
+        run_all(crate_installs(context, &missing));
     }
     let missing = absent(context, &missing);
     for line in instructions(context, &missing, system) {
@@ -137,10 +139,12 @@ fn may_install_packages(system: System) -> bool {
     system == System::Debian && is_root()
 }
 
-/// Networks fail now and then, and mirrors while they are updated.
+/// Networks fail now and then, and mirrors while they are updated. A new machine may be at its first updates.
 fn apt_get<const N: usize>(arguments: [&str; N]) -> Command {
     let mut command = Command::new("apt-get");
-    command.args(["-o", "Acquire::Retries=3"]).args(arguments);
+    command
+        .args(["-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=300"])
+        .args(arguments);
     command
 }
 

@@ -28,11 +28,9 @@ pub(super) fn mirror() -> io::Result<String> {
         "$(REPO_URI)",
         "Created-By: Packages",
     ]);
-    let advice = "a kernel can only be fetched on Debian; elsewhere name the file of one that has sched_ext with --kernel";
-    let answer =
-        output(&mut targets).map_err(|error| io::Error::other(format!("{error}; {advice}")))?;
+    let answer = output(&mut targets)?;
     let mirror = debian_mirror(&answer)
-        .ok_or_else(|| io::Error::other(format!("no Debian mirror in apt's sources; {advice}")))?;
+        .ok_or_else(|| io::Error::other("no Debian mirror in apt's sources"))?;
     if !Path::new(KEYRING).is_file() {
         return Err(io::Error::other(format!(
             "{KEYRING} is missing; install debian-archive-keyring"

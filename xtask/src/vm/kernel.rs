@@ -87,7 +87,13 @@ fn of_series(series: Series, arch: Arch, cache: &Path, verbose: bool) -> io::Res
         let lock = fs::File::create(cache.join("lock"))?;
         lock.lock()?;
         if !directory.is_dir() {
-            fetch(series, arch, cache, &directory, verbose)?;
+            fetch(series, arch, cache, &directory, verbose).map_err(|error| {
+                io::Error::other(format!(
+                    "{error}. A kernel is fetched on Debian. Elsewhere, put a vmlinuz-VERSION that has sched_ext and its \
+                     config-VERSION into {}, or name one: cargo xtask vm --kernel FILE",
+                    directory.display()
+                ))
+            })?;
         } else if lacks_driver(&directory)
             && let Err(error) = fetch(series, arch, cache, &directory, verbose)
         {
