@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::daemon::Daemon;
 use common::group::{Group, ROOT};
 use common::guest::{can_run, cpus, state};
-use common::load::{Busy, pin};
+use common::load::{Busy, pin, pin_to};
 use common::{PATIENCE, say, turn};
 
 /// How long shares are measured.
@@ -440,4 +440,39 @@ fn groups_come_and_go_while_their_threads_compute() {
     for thread in &threads {
         fs::write(&root, thread.tid.to_string()).unwrap();
     }
+}
+
+/// The kernel waits for the tasks of a CPU that goes offline, also for those that wait for quota.
+#[test]
+fn a_cpu_goes_offline_while_its_tasks_wait_for_quota() {
+    if !can_run() {
+        return;
+    }
+    assert!(cpus() > 1, "this test needs several CPUs");
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let group = Group::new("morpheus-offline");
+    let busy = |on: &'static [usize]| {
+        let path = group.path.clone();
+        Busy::new(move || {
+            Group::join(&path);
+            pin_to(on);
+        })
+    };
+    let mut threads = vec![busy(&[1])];
+    threads.extend((0..3).map(|_| busy(&[0, 1])));
+    std::thread::sleep(SETTLE);
+    let limit = group.limit("1000 1000000");
+    std::thread::sleep(Duration::from_millis(1200));
+    let online = "/sys/devices/system/cpu/cpu1/online";
+    let begun = Instant::now();
+    fs::write(online, "0").unwrap();
+    let took = begun.elapsed();
+    fs::write(online, "1").unwrap();
+    say(&format!("a CPU was offline after {took:?}"));
+    drop(limit);
+    drop(threads);
+    assert!(took < Duration::from_millis(300), "{took:?}");
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
 }

@@ -104,6 +104,52 @@ fn switched_off_each_domain_keeps_its_own() {
     assert!(daemon.stop().success());
 }
 
+/// The least CPU time of a thread beside the most, where each CPU of the first domain has one thread and those of the second have four
+/// each, and all may go anywhere.
+fn evenness(arguments: &[&str]) -> f64 {
+    let daemon = Daemon::schedule(arguments);
+    let (first, second) = (cache(0), cache(1));
+    let mut all = CpuSet::new();
+    (0..cpus()).for_each(|cpu| all.set(cpu));
+    let begin = |set: CpuSet, count: u32| -> Vec<Busy> {
+        let prepare = move || sched_setaffinity(None, &set).unwrap();
+        (0..count).map(|_| Busy::new(prepare)).collect()
+    };
+    let mut threads = begin(first, first.count());
+    threads.extend(begin(second, 4 * second.count()));
+    std::thread::sleep(Duration::from_secs(1));
+    for thread in &threads {
+        sched_setaffinity(Pid::from_raw(thread.tid as i32), &all).unwrap();
+    }
+    std::thread::sleep(WHILE);
+    let before: Vec<u64> = threads.iter().map(Busy::cpu_ns).collect();
+    std::thread::sleep(WHILE);
+    let used: Vec<u64> = threads
+        .iter()
+        .zip(before)
+        .map(|(thread, before)| thread.cpu_ns() - before)
+        .collect();
+    drop(threads);
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+    *used.iter().min().unwrap() as f64 / *used.iter().max().unwrap() as f64
+}
+
+/// A CPU that always has a task of its own does not look at other domains: a domain with less to do takes tasks all the same.
+#[test]
+fn domains_that_are_never_idle_share_their_tasks() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let (with, without) = (evenness(&[]), evenness(&["--without", "steal"]));
+    say(&format!(
+        "the least CPU time of a thread is {with:.3} of the most; {without:.3} where each domain keeps its own"
+    ));
+    assert!(with >= 0.6, "{with:.3}");
+    assert!(without <= 0.4, "{without:.3}");
+}
+
 /// The longest time that one of these threads has had no CPU since this was last called.
 fn longest(threads: &[Timed]) -> Duration {
     threads.iter().map(Timed::longest).max().unwrap()
@@ -149,7 +195,12 @@ fn wait_of_newcomers(arguments: &[&str]) -> Duration {
             let tid = Pid::from_raw(thread.thread.tid as i32);
             sched_setaffinity(tid, &slow).unwrap();
             std::thread::sleep(Duration::from_secs(1));
-            let wait = thread.longest();
+            // A wait that is not over yet is told when it is.
+            let mut wait = thread.longest();
+            while wait.is_zero() {
+                std::thread::sleep(Duration::from_millis(10));
+                wait = thread.longest();
+            }
             sched_setaffinity(tid, &fast).unwrap();
             wait
         })

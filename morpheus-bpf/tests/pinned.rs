@@ -3,13 +3,16 @@
 
 mod common;
 
+use std::fs;
 use std::time::Duration;
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
 use common::load::{Busy, Sleeping, pin, shares};
 use common::{say, turn, window};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use rustix::process::{Pid, setpriority_process};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Time between two wakes.
 const EVERY: Duration = Duration::from_millis(5);
@@ -78,5 +81,99 @@ fn one_that_changes_others_gets_no_more_than_its_share() {
     ));
     assert!((0.4..=0.6).contains(&shares[0]), "{shares:?}");
     assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+}
+
+/// The kernel's thread that searches equal pages, kept on the first CPU and searching without a pause, until this is dropped.
+struct Searching {
+    pid: i32,
+}
+
+const KSM: &str = "/sys/kernel/mm/ksm";
+/// Memory that is searched, in bytes: between two searches the thread sleeps.
+const SEARCHED: usize = 256 << 20;
+
+impl Searching {
+    fn start() -> Searching {
+        let flags = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new mapping, at an address that the kernel chooses. It lasts as long as the process.
+        let memory =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), SEARCHED, flags.0, flags.1) }.unwrap();
+        for page in (0..SEARCHED).step_by(4096) {
+            // SAFETY: within the mapping, which nothing else knows.
+            unsafe { memory.cast::<usize>().byte_add(page).write(page) };
+        }
+        // SAFETY: the whole mapping. Equal pages that become one are copied again when one of them is written to.
+        unsafe { madvise(memory, SEARCHED, Advice::LinuxMergeable) }.unwrap();
+        let searching = Searching {
+            pid: pid_of("ksmd"),
+        };
+        searching.keep_on(&[0]);
+        for (name, value) in [
+            ("sleep_millisecs", "0"),
+            ("pages_to_scan", "1000"),
+            ("run", "1"),
+        ] {
+            fs::write(format!("{KSM}/{name}"), value).unwrap();
+        }
+        searching
+    }
+
+    fn keep_on(&self, cpus: &[usize]) {
+        let mut set = CpuSet::new();
+        cpus.iter().for_each(|cpu| set.set(*cpu));
+        sched_setaffinity(Pid::from_raw(self.pid), &set).unwrap();
+    }
+
+    fn cpu_ns(&self) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid)).unwrap();
+        text.split_whitespace().next().unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Searching {
+    fn drop(&mut self) {
+        // Two: pages that were one are apart again.
+        let _ = fs::write(format!("{KSM}/run"), "2");
+        self.keep_on(&(0..cpus()).collect::<Vec<_>>());
+    }
+}
+
+/// A kernel thread, by its name.
+fn pid_of(name: &str) -> i32 {
+    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let pid = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        (comm.trim() == name).then_some(pid)
+    });
+    pids.min().expect(name)
+}
+
+/// A kernel thread of one CPU goes first when it wakes. One that computes has no more than its share: 0.4 of two CPUs for five threads.
+#[test]
+fn a_kernel_thread_that_computes_has_its_share() {
+    if !can_run() {
+        return;
+    }
+    assert!(cpus() > 1, "this test needs several CPUs");
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let searching = Searching::start();
+    let pinned = Busy::new(|| pin(0));
+    let movable: Vec<Busy> = (0..3).map(|_| Busy::new(|| {})).collect();
+    std::thread::sleep(Duration::from_secs(1));
+    let window = Duration::from_secs(4);
+    let before = searching.cpu_ns();
+    let threads: Vec<&Busy> = movable.iter().chain([&pinned]).collect();
+    let shares = shares(&threads, window);
+    let kernels = (searching.cpu_ns() - before) as f64 / window.as_nanos() as f64;
+    say(&format!(
+        "{kernels:.3} of a CPU for the kernel thread; of the rest {:.3} for one that is pinned, {:.3} {:.3} {:.3} for others",
+        shares[3], shares[0], shares[1], shares[2]
+    ));
+    assert!((0.3..=0.5).contains(&kernels), "{kernels:.3}");
+    assert!(shares.iter().all(|share| *share > 0.1), "{shares:?}");
+    assert_eq!(state(), "enabled");
+    drop(searching);
     assert!(daemon.stop().success());
 }

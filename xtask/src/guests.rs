@@ -67,8 +67,8 @@ const ONE_START: &str = "enabled_within_two_seconds";
 /// Tests that depend on how much of a CPU each task gets: on one CPU that is exact.
 const SHARES: &[&str] = &["shares", "crowd"];
 
-/// Tests that depend on which CPUs share a cache: each of two pairs.
-const PLACEMENT: &[&str] = &["placement"];
+/// Tests that need four CPUs of one last-level cache, or lay pairs over them.
+const PLACEMENT: &[&str] = &["placement", "affinity"];
 
 /// Tests that need CPUs whose capacities can be made up.
 const HYBRID: &[&str] = &["hybrid"];

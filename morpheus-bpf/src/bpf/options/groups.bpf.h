@@ -6,6 +6,8 @@
 #include "policy/policy.bpf.h"
 
 #define MOST_GROUPS 4096
+/* The queue of tasks that wait for the quota of the group with this index (limit.bpf.c). */
+#define LIMIT_QUEUE(index) (1ULL << 33 | (index))
 /* The last of them are for groups with a limit. */
 #define RESERVED_GROUPS 512
 #define FIRST_RESERVED (MOST_GROUPS - RESERVED_GROUPS)

@@ -13,6 +13,7 @@
 #include <bpf/bpf_tracing.h>
 #include "morpheus_abi.h"
 #include "link/ladder.bpf.h"
+#include "options/groups.bpf.h"
 #include "options/rescue.bpf.h"
 
 /* The most tasks of a DSQ that are scanned: a bound for the verifier, beyond the number of tasks in a DSQ. */
@@ -70,6 +71,13 @@ __hidden bool hand_over_domain(__u32 domain_index)
 	return hand_over_of(domain_index, ANY_CPU);
 }
 
+__hidden bool hand_over_pinned(__s32 index)
+{
+	bool any = hand_over(PINNED_DSQ(index), index);
+
+	return hand_over(PINNED_RESCUE_DSQ(index), index) | any;
+}
+
 /* Whether a domain has a CPU that is online, beside one that goes. The kernel takes CPUs offline one after the other. */
 static __always_inline bool has_another_cpu(__u32 domain_index, __s32 going)
 {
@@ -93,11 +101,18 @@ int STRUCT_OPS(morpheus_cpu_offline, __s32 index)
 	__u32 domain_index = domain_of(index);
 	struct domain *domain = domain_at(domain_index);
 	struct cpu *cpu = cpu_at(index);
+	__u32 group;
 
 	if (domain && !has_another_cpu(domain_index, index))
 		WRITE_ONCE(domain->gone, 1);
-	hand_over(PINNED_DSQ(index), index);
-	hand_over(PINNED_RESCUE_DSQ(index), index);
+	/* The kernel waits for them as for the others. First, so that one that is released meanwhile is found among those. */
+	if (group_limits_on) {
+		bpf_for(group, 1, MOST_GROUPS) {
+			if (scx_bpf_dsq_nr_queued(LIMIT_QUEUE(group)) > 0)
+				hand_over(LIMIT_QUEUE(group), index);
+		}
+	}
+	hand_over_pinned(index);
 	hand_over_of(domain_index, index);
 	if (cpu) {
 		mark_stalled(index, false);

@@ -45,8 +45,6 @@
 #include "options/groups.bpf.h"
 #include "options/rescue.bpf.h"
 
-/* The queue of the group with this index. */
-#define LIMIT_QUEUE(index) (1ULL << 33 | (index))
 /* With less than this left, a timer tells the end of the quota: longer than a tick. */
 #define TIMED_NS 10000000LL
 /* A group's timer goes on for this time after a task had to wait. */
@@ -201,6 +199,8 @@ static __always_inline __u64 place_for_breath(struct task_struct *task)
 	__s32 index = scx_bpf_task_cpu(task);
 
 	count(COUNTER_breaths);
+	if (!rescue_on)
+		return BY_VTIME | (is_pinned(task) ? PINNED_DSQ(index) : MAIN_DSQ(domain_of(index)));
 	return BREATH | (is_pinned(task) ? PINNED_RESCUE_DSQ(index) : RESCUE_DSQ(domain_of(index)));
 }
 

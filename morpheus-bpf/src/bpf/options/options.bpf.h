@@ -152,9 +152,9 @@ int main_goes_first(struct domain *domain, __u32 index, __u64 now);
 SHARED(const volatile bool deficit_on, = true);
 SHARED(const volatile bool starvation_rescue_on, = true);
 bool is_deficit_reached(const struct domain *domain);
-/* At a tick, of a CPU that runs no BATCH task: whether its task has to make way for one of the main DSQ. */
+/* At a tick, of a CPU that runs no BATCH task: its task makes way for one of the main DSQ if that is due. */
 SHARED(const volatile bool sojourn_rescue_on, = true);
-bool is_main_due_at_tick(__u32 domain, __u64 now);
+int make_way_at_tick(struct task_struct *task __arg_trusted, __s32 index, __u64 now);
 /* The DSQs to serve in place of a pinned task, because they are overdue. */
 SHARED(const volatile bool overflow_rescue_on, = true);
 #define FRONT_IS_OVERDUE 1
@@ -168,6 +168,8 @@ SHARED(__u32 rescue_armed);
 int watch_over_queues(void);
 bool rescue_again(struct task_struct *task __arg_trusted, __u64 slice, __u64 flags);
 bool take_rescued(__u32 domain, __s32 index);
+/* CPUs take tasks from other domains: one without work does, and one of a domain that has less to do. `--without steal` */
+SHARED(const volatile bool steal_on, = true);
 int init_rescue(void);
 int bound_slice(struct task_struct *task __arg_trusted, __u32 index, __u64 most_ns, __u64 now);
 int start_slice_timer(__u32 index);

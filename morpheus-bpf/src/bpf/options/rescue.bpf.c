@@ -32,8 +32,8 @@
 const volatile __u64 rescue_ns = 500000000;
 
 #define RESCUE_PERIOD_NS 100000000ULL
-/* The most tasks of a DSQ that are scanned: a bound for the verifier. */
-#define RESCUE_SCANNED 16384
+/* The most tasks of a DSQ that are scanned: a bound for the verifier, beyond the number of tasks in a DSQ. */
+#define RESCUE_SCANNED (1 << 20)
 /* The most tasks of a DSQ that are rescued in a scan before they have aged. */
 #define RESCUES 4
 #define AGED_NS 1200000000ULL
@@ -197,10 +197,12 @@ static __always_inline int scan_domain_dsqs(__u32 index, __u64 now)
 		bring_forward(MAIN_DSQ(index), RESCUE_DSQ(index));
 	if (tiers_on && scx_bpf_dsq_nr_queued(FRONT_DSQ(index)) > 0)
 		bring_forward(FRONT_DSQ(index), RESCUE_DSQ(index));
-	if (scx_bpf_dsq_nr_queued(DEMOTED_DSQ(index)) > 0)
+	/* The CPUs stop to read these DSQs when none of them has dispatched for a while. */
+	if (scx_bpf_dsq_nr_queued(DEMOTED_DSQ(index)) > 0) {
+		WRITE_ONCE(domain->demoted_until_ns, now + USED_FOR_NS);
 		bring_forward(DEMOTED_DSQ(index), RESCUE_DSQ(index));
+	}
 	if (scx_bpf_dsq_nr_queued(THROTTLED_DSQ(index)) > 0) {
-		/* The CPUs stop to read this DSQ when none of them has dispatched for a while. */
 		WRITE_ONCE(domain->throttled_until_ns, now + USED_FOR_NS);
 		bring_forward(THROTTLED_DSQ(index), RESCUE_DSQ(index));
 	}
@@ -229,7 +231,11 @@ static __always_inline int scan_pinned_dsq(__u32 index, __u64 now)
 
 	if (!cpu || !domain)
 		return false;
-	found = (struct found){ .cpus = 1 };
+	/* The kernel waits for its threads there before it tells this scheduler that the CPU is gone. */
+	if (!takes_tasks(index))
+		return hand_over_pinned(index);
+	rescued = scx_bpf_dsq_nr_queued(PINNED_RESCUE_DSQ(index));
+	found = (struct found){ .cpus = 1, .load = rescued > 0 ? (__u64)rescued << LOAD_SHIFT : 0 };
 	/* The marks are hints: a task that one misses would wait for ever. */
 	if (scx_bpf_dsq_nr_queued(PINNED_DSQ(index)) > 0) {
 		bring_forward(PINNED_DSQ(index), PINNED_RESCUE_DSQ(index));
@@ -237,11 +243,8 @@ static __always_inline int scan_pinned_dsq(__u32 index, __u64 now)
 	}
 	if (found.aged)
 		cpu->crowded_until_ns = now + CROWDED_FOR_NS;
-	rescued = scx_bpf_dsq_nr_queued(PINNED_RESCUE_DSQ(index));
-	if (rescued > 0) {
+	if (rescued > 0 || found.brought)
 		WRITE_ONCE(cpu->rescue, 1);
-		found.load += (__u64)rescued << LOAD_SHIFT;
-	}
 	if (cpu->pinned || cpu->rescue)
 		scx_bpf_kick_cpu(index, KICK_IDLE);
 	crowd_slice_ns = slice_in_crowd(domain->load + found.load);
@@ -260,6 +263,32 @@ int scan_cpu(__u32 index, __u64 now)
 	return UNDER_RCU(scan_pinned_dsq(index, now));
 }
 
+/*
+ * Lets a domain take a task from another one that has more to do. CPUs that have tasks of their own do not look at other domains:
+ * without this, two hogs in one domain would have a CPU each for ever, and eight in the next one a quarter. A task that moves must not
+ * make this domain the fuller one. Nor does one wait in a domain whose CPUs do not come to it while another one may run it.
+ *
+ * Each scan looks at one other domain, so that with 16 of them each is looked at in 1.5 s.
+ */
+int balance(__u32 index, __u32 turn)
+{
+	__u32 other = nearest_domains[index & (DOMAINS - 1)][turn % (domain_count - 1) & (DOMAINS - 1)];
+	struct domain *own = domain_at(index), *from = domain_at(other);
+	__u64 more;
+
+	if (!own || !from || !own->online || !from->online)
+		return 0;
+	more = (1 << LOAD_SHIFT) / own->online + (1 << LOAD_SHIFT) / from->online;
+	if (READ_ONCE(from->urgent) || from->load >= own->load + more) {
+		WRITE_ONCE(own->pull, other + 1);
+		WRITE_ONCE(own->rescue, 1);
+	}
+	return 0;
+}
+
+/* The number of scans. */
+static __u32 scans;
+
 static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 {
 	__u32 index, waiting = 0;
@@ -270,6 +299,12 @@ static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 	bpf_for(index, 0, domain_count) {
 		if (scan_domain(index, now))
 			waiting = 1;
+	}
+	if (steal_on && domain_count > 1) {
+		scans++;
+		bpf_for(index, 0, domain_count) {
+			balance(index, scans);
+		}
 	}
 	bpf_for(index, 0, cpu_count) {
 		if (scan_cpu(index, now))
@@ -330,11 +365,15 @@ bool rescue_again(struct task_struct *task __arg_trusted, __u64 slice, __u64 fla
 	return true;
 }
 
-/* Takes a task from a rescue DSQ, pinned ones first: none of them comes back there before AGED_NS. */
+/*
+ * Takes a task from a rescue DSQ, pinned ones first: none of them comes back there before AGED_NS. Where there is none, the domain
+ * may be due to take one from another domain (balance).
+ */
 bool take_rescued(__u32 domain_index, __s32 index)
 {
 	struct domain *domain = domain_at(domain_index);
 	struct cpu *cpu = cpu_at(index);
+	__u32 from;
 
 	if (!domain || !cpu)
 		return false;
@@ -360,5 +399,11 @@ bool take_rescued(__u32 domain_index, __s32 index)
 	/* Its tasks may not run here. */
 	if (scx_bpf_dsq_nr_queued(RESCUE_DSQ(domain_index)) > 0)
 		WRITE_ONCE(domain->rescue, 1);
-	return false;
+	from = READ_ONCE(domain->pull);
+	WRITE_ONCE(domain->pull, 0);
+	if (!from || !(move_to_local(RESCUE_DSQ(from - 1)) || move_to_local(MAIN_DSQ(from - 1))))
+		return false;
+	cpu->out_of_order = 1;
+	count(COUNTER_from_other_domains);
+	return true;
 }

@@ -15,5 +15,7 @@ static __always_inline bool has_waited(const struct task_struct *task, __u64 ns)
 bool head_has_waited(__u64 dsq, __u64 ns);
 /* Hands all waiting tasks of a domain without CPUs over to the kernel. Returns whether there were any (hotplug.bpf.c). */
 bool hand_over_domain(__u32 domain);
+/* The same for the tasks that are pinned to a CPU. */
+bool hand_over_pinned(__s32 index);
 
 #endif /* MORPHEUS_RESCUE_BPF_H */

@@ -41,11 +41,20 @@ bool is_deficit_reached(const struct domain *domain)
 	return domain && domain->before_main >= (READ_ONCE(longrun_now) ? deficit_budget_longrun : deficit_budget);
 }
 
-bool is_main_due_at_tick(__u32 index, __u64 now)
+int make_way_at_tick(struct task_struct *task __arg_trusted, __s32 index, __u64 now)
 {
-	struct domain *domain = domain_at(index);
+	__u32 domain_index = domain_of(index);
+	struct domain *domain = domain_at(domain_index);
+	struct cpu *cpu = cpu_at(index);
 
-	return domain && scx_bpf_dsq_nr_queued(MAIN_DSQ(index)) > 0 && is_main_overdue(domain, now);
+	if (!domain || !cpu || cpu->tier == TIER_BATCH || cpu->worker || !task->scx.slice ||
+	    scx_bpf_dsq_nr_queued(MAIN_DSQ(domain_index)) <= 0 || !is_main_overdue(domain, now))
+		return 0;
+	/* Its vtime may be the least, as that of one that yields. */
+	cpu->yielded = 1;
+	set_slice(task, 0);
+	count(COUNTER_preempted_for_sojourn);
+	return 0;
 }
 
 int main_goes_first(struct domain *domain, __u32 index, __u64 now)

@@ -70,7 +70,7 @@ int STRUCT_OPS(morpheus_select_cpu, struct task_struct *task, __s32 previous, __
 	return cpu;
 }
 
-/* Whether a task is a kernel thread of one CPU: others wait for what it does, so it goes first. */
+/* Whether a task is a kernel thread of one CPU: others wait for what it does, so it goes first when it wakes. */
 static __always_inline bool is_kernels_own(const struct task_struct *task)
 {
 	return task->nr_cpus_allowed == 1 && task->flags & PF_KTHREAD &&
@@ -153,13 +153,6 @@ static __always_inline __u32 tier_of(struct task_struct *task, struct behaviour 
 	return tier;
 }
 
-/* The counter for a stalled worker that is preempted for this slot. */
-static __always_inline enum counter kicks_for(const struct words *serving)
-{
-	return serving->flags & MORPHEUS_SLOT_CONTROLLER ? COUNTER_kicks_for_controller :
-								     COUNTER_kicks_for_serving;
-}
-
 /*
  * Puts a runnable task into a DSQ, and preempts for it if it woke.
  *
@@ -188,10 +181,13 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 		return 0;
 	}
 	index = scx_bpf_task_cpu(task);
-	if (is_kernels_own(task)) {
-		cpu = cpu_at(index);
-		if (cpu)
-			cpu->kicked = KICK_KERNEL;
+	cpu = cpu_at(index);
+	/*
+	 * One that has used up a slice waits by its vtime, as any pinned task. So does each while pinned tasks have waited for too long:
+	 * two that wake each other would leave them no pick.
+	 */
+	if (is_kernels_own(task) && flags & (ENQ_WAKEUP | ENQ_REENQ) && cpu && !READ_ONCE(cpu->rescue)) {
+		cpu->kicked = KICK_KERNEL;
 		/*
 		 * Re-enqueued for a higher class, it has no task to preempt: the last task of this CPU, which waits by now, would
 		 * lose the rest of its slice.
@@ -230,10 +226,8 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	}
 	if (resume(task, worker, flags))
 		return 0;
-	if (worker && wakes) {
-		if (load_words(worker, &slot) && serves(worker, &slot))
-			serving = &slot;
-	}
+	if (worker && wakes && load_words(worker, &slot) && serves(worker, &slot))
+		serving = &slot;
 	behaviour = tiers_on ? record : 0;
 	if (rescue_on && flags & ENQ_REENQ && rescue_again(task, slice_for(behaviour, TIER_BATCH), flags))
 		return 0;
@@ -268,7 +262,8 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	/* One task of many that the same task has woken waits as those that compute. */
 	if (wakes && !is_among_many && !(worker && worker->demoted)) {
 		claim.vtime = task->scx.dsq_vtime;
-		preempt_for(task, serving ? kicks_for(serving) : 0, &claim);
+		preempt_for(task, !serving ? 0 : serving->flags & MORPHEUS_SLOT_CONTROLLER ? COUNTER_kicks_for_controller :
+											 COUNTER_kicks_for_serving, &claim);
 	} else if (requeue_preemption_on && !wakes && claim.tier == TIER_LAT_CRITICAL) {
 		/* Its slice is over, or a higher class has taken its CPU. A frame that is half done waits no less than a wake-up. */
 		claim.vtime = task->scx.dsq_vtime;
@@ -318,9 +313,10 @@ static __always_inline void keep(struct task_struct *task, struct cpu *cpu, stru
 /* No task waits for this CPU in an order of vtime. Without another one it is about to idle. */
 static __always_inline void take_rest(__u32 domain_index, const struct domain *domain, __s32 index, struct cpu *cpu)
 {
-	bool taken = is_rescue_pending(cpu, domain) && take_rescued(domain_index, index);
-
-	if (!taken && !take_from_others(domain_index, cpu) && has_groups())
+	if (is_rescue_pending(cpu, domain) && take_rescued(domain_index, index))
+		return;
+	/* The heads of demoted workers are not read any more where no CPU has dispatched for USED_FOR_NS. */
+	if (!take(DEMOTED_DSQ(domain_index), COUNTER_from_demoted) && !take_from_others(domain_index, cpu) && has_groups())
 		settle_groups();
 }
 
@@ -407,7 +403,7 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 			set_slice(previous, 0);
 			return 0;
 		}
-		if (heads.least == NO_VTIME && !(worker && worker->demoted))
+		if (heads.least == NO_VTIME && scx_bpf_dsq_nr_queued(MAIN_DSQ(domain_index)) <= 0 && !(worker && worker->demoted))
 			/* A task that runs alone advances the clock. Otherwise it would wait for tasks that come later. */
 			advance_clock(domain, previous->scx.dsq_vtime);
 		keep(previous, cpu, worker, now);
@@ -518,18 +514,6 @@ static __always_inline void preempt_at_tick(struct task_struct *task, __s32 inde
 	count(COUNTER_preempted_at_tick);
 }
 
-/* Ends the slice of a task that is not BATCH at a tick if the main DSQ is due: dispatch then takes another task. */
-static __always_inline void make_way_at_tick(struct task_struct *task, __s32 index, struct cpu *cpu, __u64 now)
-{
-	if (!sojourn_rescue_on || cpu->tier == TIER_BATCH || cpu->worker || !task->scx.slice ||
-	    !is_main_due_at_tick(domain_of(index), now))
-		return;
-	/* Its vtime may be the least, as that of one that yields. */
-	cpu->yielded = 1;
-	set_slice(task, 0);
-	count(COUNTER_preempted_for_sojourn);
-}
-
 /* At a tick of a CPU. The table lacks it where there are no tiers, no governors and no groups. */
 int STRUCT_OPS(morpheus_tick, struct task_struct *task)
 {
@@ -543,7 +527,8 @@ int STRUCT_OPS(morpheus_tick, struct task_struct *task)
 		if (!cpu->worker)
 			update_tier(task, index, cpu);
 		preempt_at_tick(task, index, cpu, now);
-		make_way_at_tick(task, index, cpu, now);
+		if (sojourn_rescue_on)
+			make_way_at_tick(task, index, now);
 	}
 	if (has_groups() && cpu)
 		tick_in_group(task, now);

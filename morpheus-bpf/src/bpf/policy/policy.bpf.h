@@ -274,12 +274,13 @@ struct domain {
 	__u32 gone;
 	/*
 	 * Of options/rescue.bpf.c: the rescue DSQ has tasks; its head has waited so long that each pick has to be a rescue;
-	 * online CPUs; waiting tasks for each of them, in parts of 1024.
+	 * online CPUs; a domain with more to do plus 1, of which the next rescue takes a task, or 0; waiting tasks for each
+	 * online CPU, in parts of 1024.
 	 */
 	__u32 rescue;
 	__u32 urgent;
 	__u32 online;
-	__u32 padding;
+	__u32 pull;
 	__u64 load;
 	__u64 crowded_until_ns;
 } OWN_LINES;

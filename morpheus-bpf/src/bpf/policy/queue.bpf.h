@@ -34,8 +34,6 @@ const volatile bool previous_on = true;
 const volatile bool domain_clock_on = true;
 /* A pinned task is compared with the task that runs on its CPU (reference_of). `--without pinned-clock` */
 const volatile bool pinned_clock_on = true;
-/* A CPU without work takes tasks from other domains. `--without steal` */
-const volatile bool steal_on = true;
 /*
  * The most that a vtime may be after the clock, in ns; 0: no ceiling. src/scaling.rs sets it from 8 CPUs on. `--without
  * vtime-ceiling`
@@ -46,6 +44,8 @@ const volatile __u64 vtime_ceiling_ns = 0;
  * all CPUs.
  */
 #define CLOCK_STEP_NS 50000ULL
+/* The most tasks of a DSQ that are read for one that may run on a CPU. */
+#define HEADS_READ 64
 
 /*
  * Adapts the vtime of a task that comes to a domain: it keeps its distance from the clock. Each clock runs as fast as the tasks
@@ -163,25 +163,33 @@ static __always_inline void charge(struct task_struct *task, struct cpu *cpu, st
 }
 
 /*
- * The least vtime in a DSQ, or NO_VTIME. Before Linux 6.19 reading it takes the lock of the DSQ, so that an empty DSQ is skipped.
+ * The least vtime in a DSQ of the tasks that may run on a CPU, or NO_VTIME. By the vtime of another one, which is not to be had here,
+ * the running task would go last among those that are. Of the first HEADS_READ tasks, if none may run here, the last one counts.
+ *
+ * Before Linux 6.19 reading it takes the lock of the DSQ, so that an empty DSQ is skipped.
  */
-static __noinline __u64 head_of(__u64 dsq)
+static __noinline __u64 head_of(__u64 dsq, __s32 index)
 {
 	struct bpf_iter_scx_dsq iterator;
 	struct task_struct *task;
 	__u64 vtime = NO_VTIME;
+	__u32 seen;
 
 	if (bpf_ksym_exists(scx_bpf_dsq_peek)) {
 		task = scx_bpf_dsq_peek(dsq);
-		return task ? task->scx.dsq_vtime : NO_VTIME;
-	}
-	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
+		if (!task || bpf_cpumask_test_cpu(index, task->cpus_ptr))
+			return task ? task->scx.dsq_vtime : NO_VTIME;
+	} else if (scx_bpf_dsq_nr_queued(dsq) <= 0) {
 		return NO_VTIME;
+	}
 	count(COUNTER_locks_to_peek);
 	if (!bpf_iter_scx_dsq_new(&iterator, dsq, 0)) {
-		task = bpf_iter_scx_dsq_next(&iterator);
-		if (task)
-			vtime = task->scx.dsq_vtime;
+		bpf_for(seen, 0, HEADS_READ) {
+			task = bpf_iter_scx_dsq_next(&iterator);
+			vtime = task ? task->scx.dsq_vtime : NO_VTIME;
+			if (!task || bpf_cpumask_test_cpu(index, task->cpus_ptr))
+				break;
+		}
 	}
 	bpf_iter_scx_dsq_destroy(&iterator);
 	return vtime;
@@ -203,11 +211,11 @@ __u64 least_waiting(__s32 index)
 	__u64 waits;
 
 	bpf_rcu_read_lock();
-	waits = head_of(MAIN_DSQ(domain));
+	waits = head_of(MAIN_DSQ(domain), index);
 	if (tiers_on)
-		waits = lesser(waits, head_of(FRONT_DSQ(domain)));
+		waits = lesser(waits, head_of(FRONT_DSQ(domain), index));
 	if (cpu && cpu->pinned)
-		waits = lesser(waits, head_of(PINNED_DSQ(index)));
+		waits = lesser(waits, head_of(PINNED_DSQ(index), index));
 	bpf_rcu_read_unlock();
 	return waits;
 }
@@ -313,17 +321,17 @@ int read_heads(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 
 	if (!heads || !domain || !cpu)
 		return 0;
-	heads->front = tiers_on ? head_of(FRONT_DSQ(domain_index)) : NO_VTIME;
-	heads->main = head_of(MAIN_DSQ(domain_index));
+	heads->front = tiers_on ? head_of(FRONT_DSQ(domain_index), index) : NO_VTIME;
+	heads->main = head_of(MAIN_DSQ(domain_index), index);
 	heads->demoted = heads->pinned = NO_VTIME;
 	heads->due = heads->throttled = false;
 	if (before(now, domain->demoted_until_ns)) {
-		heads->demoted = head_of(DEMOTED_DSQ(domain_index));
+		heads->demoted = head_of(DEMOTED_DSQ(domain_index), index);
 		if (heads->demoted != NO_VTIME)
 			WRITE_ONCE(domain->demoted_until_ns, now + USED_FOR_NS);
 	}
 	if (before(now, domain->throttled_until_ns)) {
-		__u64 time = head_of(THROTTLED_DSQ(domain_index));
+		__u64 time = head_of(THROTTLED_DSQ(domain_index), index);
 
 		if (time != NO_VTIME) {
 			WRITE_ONCE(domain->throttled_until_ns, now + USED_FOR_NS);
@@ -332,7 +340,7 @@ int read_heads(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 		}
 	}
 	if (cpu->pinned) {
-		heads->pinned = head_of(PINNED_DSQ(index));
+		heads->pinned = head_of(PINNED_DSQ(index), index);
 		if (heads->pinned == NO_VTIME)
 			cpu->pinned = 0;
 	}
