@@ -169,11 +169,10 @@ fn serve<H: Host>(host: &Arc<H>, path: &Path, first: Sender<Result<(), LinkError
     supervise(
         || keep(host, path, &mut first),
         |text, restarts| {
-            let was_joined = link.active() != ActiveLink::Watchdog;
-            leave(&**host);
-            if was_joined {
+            if link.active() != ActiveLink::Watchdog {
                 count_lost(&**host);
             }
+            leave(&**host);
             host.report(LinkEvent::Panicked { text, restarts });
         },
     );
@@ -303,9 +302,13 @@ impl<'a, H: Host> Session<'a, H> {
                 break io::ErrorKind::TimedOut.into();
             }
         };
-        leave(self.host);
-        if !link.stops() {
+        let is_lost = !link.stops();
+        // First: with the watchdog in force again, the link is among those that were lost.
+        if is_lost {
             count_lost(self.host);
+        }
+        leave(self.host);
+        if is_lost {
             self.host.report(LinkEvent::DaemonGone(why));
         }
     }

@@ -64,8 +64,8 @@ pub struct State {
 impl State {
     /// Returns the link in force.
     pub fn active(&self) -> ActiveLink {
-        // Relaxed, as for all accesses to this word: it orders nothing.
-        match self.active.load(Ordering::Relaxed) {
+        // Acquire, pairs with the Release in `set_active`: a link that is seen to be over is among those that were lost.
+        match self.active.load(Ordering::Acquire) {
             0 => ActiveLink::Watchdog,
             1 => ActiveLink::Observer,
             _ => ActiveLink::Scheduler,
@@ -74,7 +74,8 @@ impl State {
 
     /// Sets the link in force.
     pub fn set_active(&self, link: ActiveLink) {
-        self.active.store(link as u8, Ordering::Relaxed);
+        // Release, pairs with the Acquire in `active`.
+        self.active.store(link as u8, Ordering::Release);
     }
 
     /// Makes the controller check for the directory of the default socket from now on. No thread waits for a daemon.
