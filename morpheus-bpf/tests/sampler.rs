@@ -90,7 +90,7 @@ fn is_found(name: &str) {
 /// A script waits for something, and becomes the service then. It is neither given up nor ended.
 #[test]
 fn a_service_that_a_script_becomes_later_is_looked_at() {
-    let file = built("sleep");
+    let file = built("patient-sleep");
     if !file.exists() {
         let reason = format!("needs {}: cargo build -p morpheus-patients", file.display());
         skip_unless_required(reason, "MORPHEUS_REQUIRE_PATIENTS");
@@ -114,6 +114,8 @@ fn a_service_that_a_script_becomes_later_is_looked_at() {
     assert!(errors.contains("does not use tokio yet"), "{errors}");
     let report: Report = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report.runtimes.len(), 1, "{:?}", report.notes);
+    assert_eq!(report.ended, "the time was over");
+    assert!(!report.findings.is_empty(), "{:?}", report.notes);
 }
 
 #[test]

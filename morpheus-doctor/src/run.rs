@@ -131,7 +131,7 @@ fn try_run(arguments: &Arguments, open: Open<'_>) -> Result<(), Failure> {
 }
 
 /// Looks until it is enough. Returns why it was; none of a program that the doctor has started, and that has become another one
-/// before it used tokio, as a script does at its end.
+/// without a long poll, as a script does at its end.
 fn watch(
     (arguments, began): (&Arguments, Instant),
     target: &Target,
@@ -158,8 +158,9 @@ fn watch(
         let is_idle = diagnosis.advance(source)? == 0;
         if diagnosis.has_exec() {
             return match diagnosis.has_tokio() {
+                // A stack that was read a moment ago may be the new program's.
+                _ if child.is_some() && !diagnosis.has_polls() => Ok(None),
                 true => Ok(Some("the process began to run another program")),
-                false if child.is_some() => Ok(None),
                 false => Err(Failure(format!(
                     "process {target} began to run another program"
                 ))),

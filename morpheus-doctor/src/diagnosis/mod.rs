@@ -90,6 +90,12 @@ impl Diagnosis {
         self.learning.has_tokio()
     }
 
+    /// A long poll was seen.
+    #[must_use]
+    pub fn has_polls(&self) -> bool {
+        self.polls.in_all > 0
+    }
+
     /// Reads the stacks of all threads that sleep now, as `/proc` tells them, and learns from them.
     pub fn survey(&mut self, source: &mut dyn Source) {
         for tid in self.target.threads() {
