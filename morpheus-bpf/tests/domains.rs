@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
-use common::load::{Busy, Timed, pin, set_nice};
+use common::load::{Busy, Timed, pin, set_nice, shares};
 use common::{say, sleep, turn};
 use morpheus_bpf::topology::{Level, SYSFS, Topology};
 use rustix::thread::{CpuSet, Pid, sched_getcpu, sched_setaffinity};
@@ -122,17 +122,11 @@ fn evenness(arguments: &[&str]) -> f64 {
         sched_setaffinity(Pid::from_raw(thread.tid as i32), &all).unwrap();
     }
     std::thread::sleep(WHILE);
-    let before: Vec<u64> = threads.iter().map(Busy::cpu_ns).collect();
-    std::thread::sleep(WHILE);
-    let used: Vec<u64> = threads
-        .iter()
-        .zip(before)
-        .map(|(thread, before)| thread.cpu_ns() - before)
-        .collect();
+    let shares = shares(&threads.iter().collect::<Vec<_>>(), WHILE);
     drop(threads);
     assert_eq!(state(), "enabled");
     assert!(daemon.stop().success());
-    *used.iter().min().unwrap() as f64 / *used.iter().max().unwrap() as f64
+    shares.iter().copied().fold(1.0, f64::min) / shares.iter().copied().fold(0.0, f64::max)
 }
 
 /// A CPU that always has a task of its own does not look at other domains: a domain with less to do takes tasks all the same.

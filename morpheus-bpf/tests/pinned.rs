@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
-use common::load::{Busy, Sleeping, pin, shares};
+use common::load::{Busy, Sleeping, cpu_ns, keep_on, pin, shares};
 use common::{say, turn, window};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use rustix::process::{Pid, setpriority_process};
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Time between two wakes.
 const EVERY: Duration = Duration::from_millis(5);
@@ -108,7 +107,7 @@ impl Searching {
         let searching = Searching {
             pid: pid_of("ksmd"),
         };
-        searching.keep_on(&[0]);
+        keep_on(Pid::from_raw(searching.pid), &[0]);
         for (name, value) in [
             ("sleep_millisecs", "0"),
             ("pages_to_scan", "1000"),
@@ -118,24 +117,13 @@ impl Searching {
         }
         searching
     }
-
-    fn keep_on(&self, cpus: &[usize]) {
-        let mut set = CpuSet::new();
-        cpus.iter().for_each(|cpu| set.set(*cpu));
-        sched_setaffinity(Pid::from_raw(self.pid), &set).unwrap();
-    }
-
-    fn cpu_ns(&self) -> u64 {
-        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid)).unwrap();
-        text.split_whitespace().next().unwrap().parse().unwrap()
-    }
 }
 
 impl Drop for Searching {
     fn drop(&mut self) {
         // Two: pages that were one are apart again.
         let _ = fs::write(format!("{KSM}/run"), "2");
-        self.keep_on(&(0..cpus()).collect::<Vec<_>>());
+        keep_on(Pid::from_raw(self.pid), &(0..cpus()).collect::<Vec<_>>());
     }
 }
 
@@ -163,10 +151,10 @@ fn a_kernel_thread_that_computes_has_its_share() {
     let movable: Vec<Busy> = (0..3).map(|_| Busy::new(|| {})).collect();
     std::thread::sleep(Duration::from_secs(1));
     let window = Duration::from_secs(4);
-    let before = searching.cpu_ns();
+    let before = cpu_ns(searching.pid as u32);
     let threads: Vec<&Busy> = movable.iter().chain([&pinned]).collect();
     let shares = shares(&threads, window);
-    let kernels = (searching.cpu_ns() - before) as f64 / window.as_nanos() as f64;
+    let kernels = (cpu_ns(searching.pid as u32) - before) as f64 / window.as_nanos() as f64;
     say(&format!(
         "{kernels:.3} of a CPU for the kernel thread; of the rest {:.3} for one that is pinned, {:.3} {:.3} {:.3} for others",
         shares[3], shares[0], shares[1], shares[2]

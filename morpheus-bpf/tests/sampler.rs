@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use common::patient::{Process, built, doing, is_at};
@@ -11,14 +12,20 @@ use morpheus_doctor::model::{Finding, Method, Report};
 use morpheus_patients::{CULPRIT, Fault, Patient};
 use morpheus_testing::{skip, skip_unless_required};
 
-/// A patient that serves. None, and said so, where there is none.
-fn start(program: &str) -> Option<Process> {
+/// The file of a patient. None, and said so, where it is not built.
+fn file_of(program: &str) -> Option<PathBuf> {
     let file = built(program);
     if !file.exists() {
         let reason = format!("needs {}: cargo build -p morpheus-patients", file.display());
         skip_unless_required(reason, "MORPHEUS_REQUIRE_PATIENTS");
         return None;
     }
+    Some(file)
+}
+
+/// A patient that serves. None, and said so, where there is none.
+fn start(program: &str) -> Option<Process> {
+    let file = file_of(program)?;
     let process = Process::start(&file, &[]);
     if process.is_none() {
         skip(format!("{program} has no fault here"));
@@ -90,12 +97,9 @@ fn is_found(name: &str) {
 /// A script waits for something, and becomes the service then. It is neither given up nor ended.
 #[test]
 fn a_service_that_a_script_becomes_later_is_looked_at() {
-    let file = built("patient-sleep");
-    if !file.exists() {
-        let reason = format!("needs {}: cargo build -p morpheus-patients", file.display());
-        skip_unless_required(reason, "MORPHEUS_REQUIRE_PATIENTS");
+    let Some(file) = file_of("patient-sleep") else {
         return;
-    }
+    };
     let script = format!("sleep 2; exec '{}' >/dev/null", file.display());
     let mut doctor = Command::new(env!("CARGO_BIN_EXE_morpheus-doctor"))
         .args(["--no-bpf", "--json", "--duration", "7", "--", "sh", "-c"])

@@ -328,10 +328,7 @@ fn a_thread_that_was_lowered_is_raised_again() {
     if !only_in_child(name, "to raise a thread again") {
         return;
     }
-    let niceness_of = |tid: libc::pid_t| {
-        // SAFETY: it takes no pointers.
-        unsafe { libc::getpriority(libc::PRIO_PROCESS, tid as libc::id_t) }
-    };
+    let niceness_of = |tid| Inherited::of(tid, UNREAD.slack).nice;
     let runtime = two_workers().nice_hogs(true).build().unwrap();
     for panics in [false, true] {
         let label = fresh_label("lowered");

@@ -263,14 +263,14 @@ pub fn own_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// CPU time of a thread of this process, up to the last tick.
+/// CPU time of a thread, also of the kernel, up to the last tick.
 pub fn cpu_ns(tid: u32) -> u64 {
     schedstat(tid, 0)
 }
 
 /// CPU time, time spent waiting, and how often it was switched in.
 fn schedstat(tid: u32, field: usize) -> u64 {
-    std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat"))
+    std::fs::read_to_string(format!("/proc/{tid}/schedstat"))
         .ok()
         .and_then(|text| text.split_whitespace().nth(field)?.parse().ok())
         .unwrap_or(0)
@@ -296,11 +296,16 @@ pub fn pin(cpu: usize) {
 
 /// Keeps the calling thread, and what it starts, on these CPUs.
 pub fn pin_to(cpus: &[usize]) {
+    keep_on(None, cpus);
+}
+
+/// Keeps a thread on these CPUs.
+pub fn keep_on(thread: Option<rustix::process::Pid>, cpus: &[usize]) {
     let mut set = rustix::thread::CpuSet::new();
     for cpu in cpus {
         set.set(*cpu);
     }
-    rustix::thread::sched_setaffinity(None, &set).unwrap();
+    rustix::thread::sched_setaffinity(thread, &set).unwrap();
 }
 
 /// The share of each thread in the CPU time of all of them, in this time.

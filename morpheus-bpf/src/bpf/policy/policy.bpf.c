@@ -153,6 +153,13 @@ static __always_inline __u32 tier_of(struct task_struct *task, struct behaviour 
 	return tier;
 }
 
+/* The counter for a stalled worker that is preempted for this slot. */
+static __always_inline enum counter kicks_for(const struct words *serving)
+{
+	return serving->flags & MORPHEUS_SLOT_CONTROLLER ? COUNTER_kicks_for_controller :
+								     COUNTER_kicks_for_serving;
+}
+
 /*
  * Puts a runnable task into a DSQ, and preempts for it if it woke.
  *
@@ -262,8 +269,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	/* One task of many that the same task has woken waits as those that compute. */
 	if (wakes && !is_among_many && !(worker && worker->demoted)) {
 		claim.vtime = task->scx.dsq_vtime;
-		preempt_for(task, !serving ? 0 : serving->flags & MORPHEUS_SLOT_CONTROLLER ? COUNTER_kicks_for_controller :
-											 COUNTER_kicks_for_serving, &claim);
+		preempt_for(task, serving ? kicks_for(serving) : 0, &claim);
 	} else if (requeue_preemption_on && !wakes && claim.tier == TIER_LAT_CRITICAL) {
 		/* Its slice is over, or a higher class has taken its CPU. A frame that is half done waits no less than a wake-up. */
 		claim.vtime = task->scx.dsq_vtime;
