@@ -2,18 +2,18 @@
 
 use std::io;
 
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+
 /// A set of CPUs, made before it is needed so that only the call is measured.
 #[derive(Clone, Copy)]
-pub struct Cpus(libc::cpu_set_t);
+pub struct Cpus(CpuSet);
 
 impl Cpus {
     /// These CPUs. Numbers that no kernel has are left out.
     pub fn of(cpus: &[usize]) -> Self {
-        // SAFETY: all zeroes is the empty set.
-        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-        for &cpu in cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as usize) {
-            // SAFETY: the number is within the set.
-            unsafe { libc::CPU_SET(cpu, &mut set) };
+        let mut set = CpuSet::new();
+        for &cpu in cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU) {
+            set.set(cpu);
         }
         Self(set)
     }
@@ -33,30 +33,15 @@ impl Cpus {
     /// As [`take`](Self::take), and when there is no such thread.
     #[inline]
     pub fn give_to(&self, thread: u32) -> io::Result<()> {
-        // SAFETY: the pointer and the size are those of a set that outlives the call.
-        match unsafe {
-            libc::sched_setaffinity(
-                thread as libc::pid_t,
-                size_of_val(&self.0),
-                &raw const self.0,
-            )
-        } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        Ok(sched_setaffinity(Pid::from_raw(thread as i32), &self.0)?)
     }
 }
 
 /// The CPUs that the calling thread may use, in ascending order; none where the kernel does not tell.
 pub fn allowed() -> Vec<usize> {
-    let mut set = Cpus::of(&[]);
-    // SAFETY: the pointer and the size are those of a set that outlives the call; 0 is the calling thread.
-    if unsafe { libc::sched_getaffinity(0, size_of_val(&set.0), &raw mut set.0) } != 0 {
-        return Vec::new();
-    }
-    (0..libc::CPU_SETSIZE as usize)
-        // SAFETY: the number is within the set.
-        .filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set.0) })
+    let set = sched_getaffinity(None).unwrap_or_default();
+    (0..CpuSet::MAX_CPU)
+        .filter(|cpu| set.is_set(*cpu))
         .collect()
 }
 
@@ -72,7 +57,7 @@ pub fn listed(text: &str) -> Option<Vec<usize>> {
     for part in text.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        if first > last || last >= libc::CPU_SETSIZE as usize {
+        if first > last || last >= CpuSet::MAX_CPU {
             return None;
         }
         cpus.extend(first..=last);

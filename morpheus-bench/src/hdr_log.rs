@@ -28,17 +28,32 @@ pub struct Entry<'a> {
     pub latencies: &'a Latencies,
 }
 
-/// Writes a log of histograms that all were counted between `start` and `start + lasted`.
+impl<'a> Entry<'a> {
+    /// An entry of these.
+    pub fn new(tag: impl Into<String>, about: impl Into<String>, latencies: &'a Latencies) -> Self {
+        let (tag, about) = (tag.into(), about.into());
+        Self {
+            tag,
+            about,
+            latencies,
+        }
+    }
+}
+
+/// Writes a log of histograms that all were counted between `start` and `start + lasted`, where one was asked for.
 ///
 /// # Errors
 /// When the file cannot be written; the text says which, and why.
-pub fn write(
-    path: &Path,
+pub fn write<'a>(
+    path: Option<&Path>,
     start: SystemTime,
     lasted: Duration,
-    entries: &[Entry],
+    entries: impl IntoIterator<Item = Entry<'a>>,
 ) -> Result<(), String> {
-    render(start, lasted, entries)
+    let Some(path) = path else {
+        return Ok(());
+    };
+    render(start, lasted, &entries.into_iter().collect::<Vec<_>>())
         .and_then(|text| std::fs::write(path, text).map_err(|error| error.to_string()))
         .map_err(|error| format!("{} cannot be written: {error}", path.display()))
 }

@@ -1,6 +1,5 @@
 //! Latency histograms in nanoseconds, and when a percentile of one may be named.
 
-use std::fmt;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -124,24 +123,12 @@ fn quantiles() -> impl Iterator<Item = f64> {
     })
 }
 
-/// The time from which a histogram's latencies count, so that no figure stands without it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counts {
-    /// From the time at which each was meant to begin: nothing is omitted, and there is nothing to correct.
-    FromIntendedStart,
-    /// From the time at which each began; each begins when the one before it is over, and a delay hides those that
-    /// it held up.
-    Raw,
-}
+/// Latencies that count from the time at which each was meant to begin: nothing is omitted, and there is nothing to correct.
+pub const FROM_INTENDED_START: &str = "from the intended start";
 
-impl fmt::Display for Counts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::FromIntendedStart => "from the intended start",
-            Self::Raw => "raw",
-        })
-    }
-}
+/// Latencies that count from the time at which each began; each begins when the one before it is over, and a delay hides those
+/// that it held up.
+pub const RAW: &str = "raw";
 
 /// Percentiles of a [`Latencies`], in nanoseconds; `None` where there were too few samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -82,21 +82,13 @@ impl Host {
         ];
         parts.extend(self.cpu.clone());
         parts.extend(self.load.map(|load| format!("load {load:.2}")));
-        parts.extend(
-            self.preemption
-                .as_ref()
-                .map(|mode| format!("preempt {mode}")),
-        );
-        parts.extend(
-            self.governor
-                .as_ref()
-                .map(|name| format!("governor {name}")),
-        );
-        parts.extend(
-            self.scheduler
-                .as_ref()
-                .map(|name| format!("scheduler {name}")),
-        );
+        for (what, name) in [
+            ("preempt", &self.preemption),
+            ("governor", &self.governor),
+            ("scheduler", &self.scheduler),
+        ] {
+            parts.extend(name.as_ref().map(|name| format!("{what} {name}")));
+        }
         parts.push(format!("uid {}", self.uid));
         if !self.short_slices {
             parts.push("no short slices".into());

@@ -53,6 +53,7 @@ pub mod policy;
 pub mod progress;
 mod random;
 pub mod record;
+pub mod refusal;
 pub mod report;
 pub mod rows;
 pub mod scale;

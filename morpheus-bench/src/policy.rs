@@ -32,25 +32,15 @@ pub struct Refused {
 
 impl Policy {
     /// The kernel's name for it.
-    pub fn kernel_name(self) -> &'static str {
-        match self {
-            Self::Other => "SCHED_OTHER",
-            Self::Fifo => "SCHED_FIFO",
-            Self::Rr => "SCHED_RR",
-            Self::Deadline => "SCHED_DEADLINE",
-        }
-    }
-}
-
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&name_of(self))
+    pub fn kernel_name(self) -> String {
+        format!("SCHED_{}", name_of(&self).to_uppercase())
     }
 }
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the kernel refuses the policy {}", self.policy)?;
+        let policy = name_of(&self.policy);
+        write!(f, "the kernel refuses the policy {policy}")?;
         let advice = match self.error.raw_os_error() {
             Some(libc::EPERM) if self.policy == Policy::Deadline => {
                 "it needs root (CAP_SYS_NICE), a thread that may run on every CPU of its group, and in a container a \
@@ -73,20 +63,6 @@ impl fmt::Display for Refused {
     }
 }
 
-/// `struct sched_attr` as of its first version (48 bytes), which every kernel with the call accepts.
-#[repr(C)]
-#[derive(Default)]
-struct Attributes {
-    size: u32,
-    policy: u32,
-    flags: u64,
-    nice: i32,
-    priority: u32,
-    runtime_ns: u64,
-    deadline_ns: u64,
-    period_ns: u64,
-}
-
 impl Policy {
     /// Puts the calling thread under this policy: `priority` (1 to 99) counts for `fifo` and `rr`, `period` for
     /// `deadline`, which promises a tenth of it as CPU time, and at least 20 µs where that is less than half.
@@ -97,38 +73,32 @@ impl Policy {
     /// When the kernel refuses; the text says what to do.
     pub fn take(self, priority: u32, period: Duration) -> Result<(), Refused> {
         const RESET_ON_FORK: u64 = 1;
-        if self == Self::Other {
-            return Ok(());
-        }
-        let mut attributes = Attributes {
-            size: size_of::<Attributes>() as u32,
-            flags: RESET_ON_FORK,
-            ..Attributes::default()
-        };
+        // The first version of it (48 bytes), which every kernel with the call accepts.
+        // SAFETY: all zeroes are numbers.
+        let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+        attributes.size = size_of::<libc::sched_attr>() as u32;
+        attributes.sched_flags = RESET_ON_FORK;
         match self {
-            Self::Other => {}
+            Self::Other => return Ok(()),
             Self::Fifo | Self::Rr => {
                 let policy = [libc::SCHED_FIFO, libc::SCHED_RR][usize::from(self == Self::Rr)];
-                attributes.policy = policy as u32;
-                attributes.priority = priority;
+                attributes.sched_policy = policy as u32;
+                attributes.sched_priority = priority;
             }
             Self::Deadline => {
                 let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
-                attributes.policy = libc::SCHED_DEADLINE as u32;
-                attributes.runtime_ns = runtime_ns(period_ns);
-                attributes.deadline_ns = period_ns;
-                attributes.period_ns = period_ns;
+                attributes.sched_policy = libc::SCHED_DEADLINE as u32;
+                attributes.sched_runtime = runtime_ns(period_ns);
+                attributes.sched_deadline = period_ns;
+                attributes.sched_period = period_ns;
             }
         }
         // SAFETY: `attributes` is readable for the size that stands in it; 0 is the calling thread.
         let failed =
             unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } != 0;
         if failed {
-            let error = io::Error::last_os_error();
-            return Err(Refused {
-                policy: self,
-                error,
-            });
+            let (policy, error) = (self, io::Error::last_os_error());
+            return Err(Refused { policy, error });
         }
         Ok(())
     }

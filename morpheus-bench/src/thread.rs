@@ -105,13 +105,17 @@ pub fn voluntary_sleeps() -> u64 {
         .flatten()
         .filter(|thread| thread.file_name().to_str() != Some(&own))
         .filter_map(|thread| std::fs::read_to_string(thread.path().join("status")).ok())
-        .filter_map(|status| {
-            let line = status
-                .lines()
-                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-            line.trim().parse::<u64>().ok()
-        })
+        .filter_map(|status| number_in(&status, VOLUNTARY_SWITCHES))
         .sum()
+}
+
+/// How a thread's status calls the times that it has left its CPU of its own accord.
+pub const VOLUNTARY_SWITCHES: &str = "voluntary_ctxt_switches:";
+
+/// The number behind `name` in a thread's status.
+pub fn number_in(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().parse().ok()
 }
 
 #[cfg(test)]

@@ -90,12 +90,11 @@ fn sign(value: f64) -> String {
 
 /// Formats with this many significant digits, without an exponent.
 fn digits(value: f64, significant: i32) -> String {
-    if value == 0.0 || !value.is_finite() {
-        return if value == 0.0 {
-            "0".into()
-        } else {
-            "–".into()
-        };
+    if value == 0.0 {
+        return "0".into();
+    }
+    if !value.is_finite() {
+        return "–".into();
     }
     let magnitude = value.abs().log10().floor() as i32;
     let scale = 10_f64.powi(significant - 1 - magnitude);

@@ -15,7 +15,7 @@ use crate::progress::Progress;
 use crate::rows::{Figure, Rounds};
 use crate::unit::Unit;
 use crate::{clock, interrupt, latency_figures, work};
-use morpheus_runtime::Mechanism;
+use morpheus_runtime::{Builder, Mechanism};
 
 const CASE: &str = "a poll that computes is asked to yield";
 /// Between two checkpoints.
@@ -61,7 +61,10 @@ const PASSED: [Figure<Found>; 4] = latency_figures!("elapsed", |found| Some(&fou
 /// There is no such link, or no poll is asked to yield; the text is for people.
 pub fn measure(options: &Options, envelope: &mut Envelope<Options>) -> Result<(), String> {
     // A poll of a task that is known to be slow would be polled in place.
-    let morpheus = Morpheus::build_linked(1, options.link, &[Mechanism::Handoffs])?;
+    let one_worker = |builder: &mut Builder| {
+        builder.worker_threads(1);
+    };
+    let morpheus = Morpheus::build_with(one_worker, options.link, &[Mechanism::Handoffs])?;
     let shared = Arc::new(Mutex::new(Polls::default()));
     let polls = options.polls + WARM_UP;
     morpheus.spawn(Spawn::Watched, polls_until_asked(shared.clone(), polls));

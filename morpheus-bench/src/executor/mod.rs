@@ -59,15 +59,17 @@ pub struct Escalations {
 /// A runtime under test. Clones are handles to the same runtime.
 pub trait Executor: Clone + Send + Sync + 'static {
     /// Starts a task, from inside or outside of the runtime, and lets it run.
-    fn spawn<F>(&self, how: Spawn, future: F)
-    where
-        F: Future<Output = ()> + Send + 'static;
+    fn spawn(&self, how: Spawn, future: impl Future<Output = ()> + Send + 'static);
 
-    /// Completes at `at`, by the runtime's own timer.
-    fn sleep_until(at: Instant) -> impl Future<Output = ()> + Send + 'static;
+    /// Completes at `at`, by the runtime's own timer: tokio's, unless the runtime has another.
+    fn sleep_until(at: Instant) -> impl Future<Output = ()> + Send + 'static {
+        ::tokio::time::sleep_until(at.into())
+    }
 
-    /// Lets the other tasks run.
-    fn yield_now() -> impl Future<Output = ()> + Send + 'static;
+    /// Lets the other tasks run, as tokio does unless the runtime has a way of its own.
+    fn yield_now() -> impl Future<Output = ()> + Send + 'static {
+        ::tokio::task::yield_now()
+    }
 
     /// Runs a future to its end on the calling thread.
     fn block_on<F: Future>(&self, future: F) -> F::Output;
@@ -120,20 +122,11 @@ pub enum Runtime {
 
 impl Runtime {
     /// Stock tokio.
-    pub const TOKIO: Self = Self::Tokio {
-        extra: 0,
-        slice: false,
-    };
+    pub const TOKIO: Self = Self::tokio(0, false);
     /// The first thing a sceptic would try: more threads.
-    pub const TOKIO_32: Self = Self::Tokio {
-        extra: 32,
-        slice: false,
-    };
+    pub const TOKIO_32: Self = Self::tokio(32, false);
     /// The second: more threads with short slices.
-    pub const TOKIO_32_SLICE: Self = Self::Tokio {
-        extra: 32,
-        slice: true,
-    };
+    pub const TOKIO_32_SLICE: Self = Self::tokio(32, true);
     /// smol.
     pub const SMOL: Self = Self::Smol { extra: 0 };
     /// smol with as many more threads.
@@ -164,6 +157,12 @@ impl Runtime {
         Self::GO,
         Self::GO_32,
     ];
+
+    /// Stock tokio with this many more workers, and short slices or not.
+    #[must_use]
+    pub const fn tokio(extra: usize, slice: bool) -> Self {
+        Self::Tokio { extra, slice }
+    }
 
     /// Whether it needs a program that was built with `--cfg tokio_unstable`.
     #[must_use]

@@ -3,13 +3,13 @@
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::Instant;
 
 use clap::ValueEnum;
 use morpheus_runtime::{Builder, Link, Mechanism, Runtime, task};
 use serde::{Deserialize, Serialize};
 
 use super::{Escalations, Executor, Spawn};
+use crate::arguments::name_of;
 
 /// Where Morpheus's controller learns of stuck workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -24,15 +24,6 @@ pub enum LinkName {
 }
 
 impl LinkName {
-    /// As the runtime and the command line call it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Watchdog => "watchdog",
-            Self::Observer => "observer",
-            Self::Scheduler => "scheduler",
-        }
-    }
-
     /// The daemon that it needs.
     fn daemon(self) -> Option<&'static str> {
         match self {
@@ -51,7 +42,7 @@ impl LinkName {
             let built = builder.link(Link::Watchdog).build();
             return built.map_err(|error| error.to_string());
         };
-        let wanted = self.name();
+        let wanted = name_of(&self);
         let built = builder.link(Link::Required).build();
         let runtime =
             built.map_err(|error| format!("{error}; the link {wanted} needs `{daemon}`"))?;
@@ -66,14 +57,6 @@ impl LinkName {
     }
 }
 
-fn builder(without: &[Mechanism]) -> Builder {
-    let mut builder = Builder::new_multi_thread();
-    for mechanism in without {
-        builder.without(*mechanism);
-    }
-    builder
-}
-
 /// A Morpheus runtime.
 #[derive(Clone)]
 pub struct Morpheus {
@@ -85,15 +68,11 @@ impl Morpheus {
     ///
     /// # Errors
     /// When it cannot be built, or another daemon runs than is needed; the text is for people.
-    pub fn build_linked(
-        workers: usize,
-        link: LinkName,
-        without: &[Mechanism],
-    ) -> Result<Self, String> {
+    pub fn build_linked(workers: usize, link: LinkName) -> Result<Self, String> {
         let options = |builder: &mut Builder| {
             builder.worker_threads(workers);
         };
-        Self::build_with(options, link, without)
+        Self::build_with(options, link, &[])
     }
 
     /// The same with any options.
@@ -105,12 +84,13 @@ impl Morpheus {
         link: LinkName,
         without: &[Mechanism],
     ) -> Result<Self, String> {
-        let mut builder = builder(without);
+        let mut builder = Builder::new_multi_thread();
+        for mechanism in without {
+            builder.without(*mechanism);
+        }
         options(&mut builder);
-        let runtime = link.build(&mut builder)?;
-        Ok(Self {
-            runtime: Arc::new(runtime),
-        })
+        let runtime = Arc::new(link.build(&mut builder)?);
+        Ok(Self { runtime })
     }
 
     /// To be asked when the measurement is over: whether the link that it began with is still in force.
@@ -118,7 +98,7 @@ impl Morpheus {
     /// # Errors
     /// When it is not: the figures are then of two links.
     pub fn still_linked(&self, link: LinkName) -> Result<(), String> {
-        let (wanted, active) = (link.name(), self.link());
+        let (wanted, active) = (name_of(&link), self.link());
         if active == wanted {
             return Ok(());
         }
@@ -136,10 +116,7 @@ impl Morpheus {
 impl Executor for Morpheus {
     // A watched task is labelled by where it is spawned: hogs and innocents come from different lines.
     #[track_caller]
-    fn spawn<F>(&self, how: Spawn, future: F)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
+    fn spawn(&self, how: Spawn, future: impl Future<Output = ()> + Send + 'static) {
         let handle = self.runtime.handle();
         let _context = handle.enter();
         match how {
@@ -154,14 +131,6 @@ impl Executor for Morpheus {
                 );
             }
         }
-    }
-
-    fn sleep_until(at: Instant) -> impl Future<Output = ()> + Send + 'static {
-        tokio::time::sleep_until(at.into())
-    }
-
-    fn yield_now() -> impl Future<Output = ()> + Send + 'static {
-        tokio::task::yield_now()
     }
 
     fn block_on<F: Future>(&self, future: F) -> F::Output {

@@ -35,10 +35,7 @@ impl Smol {
 }
 
 impl Executor for Smol {
-    fn spawn<F>(&self, _: Spawn, future: F)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
+    fn spawn(&self, _: Spawn, future: impl Future<Output = ()> + Send + 'static) {
         self.executor.spawn(future).detach();
     }
 

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::TcpListener;
-use std::time::Instant;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -46,19 +45,8 @@ impl Tokio {
 }
 
 impl Executor for Tokio {
-    fn spawn<F>(&self, _: Spawn, future: F)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
+    fn spawn(&self, _: Spawn, future: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(future);
-    }
-
-    fn sleep_until(at: Instant) -> impl Future<Output = ()> + Send + 'static {
-        tokio::time::sleep_until(at.into())
-    }
-
-    fn yield_now() -> impl Future<Output = ()> + Send + 'static {
-        tokio::task::yield_now()
     }
 
     fn block_on<F: Future>(&self, future: F) -> F::Output {

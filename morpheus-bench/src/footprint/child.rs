@@ -65,10 +65,7 @@ pub enum Via {
 }
 
 impl Via {
-    fn start<F>(self, future: F)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
+    fn start(self, future: impl Future<Output = ()> + Send + 'static) {
         match self {
             Via::Tokio => drop(tokio::spawn(future)),
             Via::Spawn => drop(morpheus_runtime::spawn(future)),

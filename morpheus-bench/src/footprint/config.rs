@@ -100,13 +100,8 @@ pub fn morpheus(spares: Option<usize>) -> Contender {
 /// tokio with this many more workers.
 pub fn tokio(extra: usize) -> Contender {
     Contender {
-        runtime: Runtime::Tokio {
-            extra,
-            slice: false,
-        },
-        watched: false,
-        spares: None,
-        no_lifo: false,
+        runtime: Runtime::tokio(extra, false),
+        ..morpheus(None)
     }
 }
 

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::config::{RecordOptions, RestoreOptions, SetOptions};
 use super::frequency::{self, Sample};
-use super::refusal::Refusal;
 use super::state::{self, Before, Keeper, Purpose, Restored};
 use super::sysfs::{self, Policy};
 use crate::envelope::{Course, Envelope};
 use crate::interrupt;
 use crate::progress::Progress;
+use crate::refusal::Refusal;
 use crate::report::{json, print};
 use crate::rows::Row;
 use crate::stats::{Spread, mean};

@@ -118,7 +118,7 @@ impl Study {
         add(MEASURED_CPU, &cpu, of_the_cpu.collect());
         for kernel in self.kernels() {
             add(
-                kernel.text(),
+                &kernel.text(),
                 "a window of all repeats together: how long it took (service), how late it began, and from when it was due until it \
                  was done (response)",
                 self.of_all_repeats(kernel),
@@ -156,7 +156,8 @@ impl Study {
         for condition in &self.conditions {
             for kernel in std::iter::once(None).chain(self.kernels().into_iter().map(Some)) {
                 let of = |repeat| of(condition, kernel, repeat);
-                rows.extend(self.row(case, condition, kernel.map_or(ALL, Name::text), unit, of));
+                let figure = kernel.map_or(ALL.into(), Name::text);
+                rows.extend(self.row(case, condition, &figure, unit, of));
             }
         }
         rows
@@ -214,7 +215,7 @@ impl Study {
         };
         let all = self.conditions.iter().filter_map(together);
         let (names, all): (Vec<_>, Vec<_>) = all.unzip();
-        Rounds::once(all).rows(kernel.text(), &names, &TOGETHER, |_, _| None)
+        Rounds::once(all).rows(&kernel.text(), &names, &TOGETHER, |_, _| None)
     }
 }
 

@@ -9,8 +9,8 @@ use clap::Parser;
 use super::actions;
 use super::config::{Action, Options, RunOptions};
 use super::prepare::{self, duration};
-use super::refusal::Refusal;
 use super::state::{self, Before, Purpose};
+use crate::refusal::Refusal;
 use crate::report::{self, print};
 use crate::{hdr_log, interrupt, neighbours};
 
@@ -27,7 +27,7 @@ pub fn main() -> ExitCode {
         Action::Record(own) => actions::record(own, sysfs).map(conclude),
         Action::Restore(own) => actions::restore(own, state).map(conclude),
     };
-    ended.unwrap_or_else(Refusal::conclude)
+    ended.unwrap_or_else(|refusal| refusal.conclude("governor"))
 }
 
 /// Says what went wrong. Ctrl-C matters only where nothing did.
@@ -55,11 +55,9 @@ fn measure(own: &RunOptions, options: &Options) -> Result<ExitCode, Refusal> {
     let start = SystemTime::now();
     let study = ready.measure(own, &options.state)?;
     let mut found = study.found();
-    if let Some(path) = &own.histogram {
-        let lasted = start.elapsed().unwrap_or_default();
-        let written = hdr_log::write(path, start, lasted, &study.histograms());
-        found.failed.extend(written.err());
-    }
+    let (path, lasted) = (own.histogram.as_deref(), start.elapsed());
+    let written = hdr_log::write(path, start, lasted.unwrap_or_default(), study.histograms());
+    found.failed.extend(written.err());
     Ok(found.conclude(own.json))
 }
 

@@ -17,7 +17,6 @@ mod notes;
 mod placement;
 mod prepare;
 mod record;
-mod refusal;
 mod run;
 mod signal;
 mod state;

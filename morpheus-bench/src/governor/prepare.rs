@@ -7,13 +7,13 @@ use super::config::{Config, RunOptions};
 use super::daemon::{self, COLUMN, Source};
 use super::placement;
 use super::record::Condition;
-use super::refusal::Refusal;
 use super::signal::Name;
 use super::study::Asked;
 use super::sysfs::{self, Policy};
 use crate::cpus;
 use crate::envelope::Envelope;
 use crate::policy::Policy as Scheduling;
+use crate::refusal::Refusal;
 use crate::report;
 use crate::rows::view::distinct;
 
@@ -209,7 +209,7 @@ impl Ready {
     pub fn text(&self, output: &Path) -> String {
         let Asked { config, policies } = &self.about.config;
         let mut text: String = policies.iter().map(Policy::describe).collect();
-        let kernels: Vec<&str> = config.kernels().into_iter().map(Name::text).collect();
+        let kernels: Vec<String> = config.kernels().into_iter().map(Name::text).collect();
         let priority = match config.policy {
             Scheduling::Other => String::new(),
             _ => format!(" priority {}", config.priority),

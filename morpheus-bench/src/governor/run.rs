@@ -12,7 +12,6 @@ use super::measure::{self, Plan};
 use super::placement;
 use super::prepare::Ready;
 use super::record::{Condition, Run, States, Writer};
-use super::refusal::Refusal;
 use super::signal::{Name, eeg};
 use super::state::{Before, Keeper, Purpose};
 use super::study::{Asked, Study};
@@ -22,6 +21,7 @@ use crate::cpus::Cpus;
 use crate::interrupt;
 use crate::order::interleaved;
 use crate::progress::Progress;
+use crate::refusal::Refusal;
 use crate::scx::Scheduler;
 
 /// A study under way.

@@ -11,7 +11,7 @@ use super::signal::Name;
 use super::sysfs::Policy;
 use crate::envelope::{Course, Envelope};
 use crate::hdr_log::Entry;
-use crate::histogram::{Counts, Latencies};
+use crate::histogram::{FROM_INTENDED_START, Latencies, RAW};
 use crate::unit::Unit;
 
 /// The question, and the machine's frequencies.
@@ -33,13 +33,13 @@ impl Asked {
 }
 
 /// A time that each window has: its name, and from when it counts.
-type Time = (&'static str, Counts, fn(&Window) -> u64);
+type Time = (&'static str, &'static str, fn(&Window) -> u64);
 
 /// How long a kernel took, both together, and how late it began.
 const TIMES: [Time; 3] = [
-    ("service", Counts::Raw, Window::service_ns),
-    ("response", Counts::FromIntendedStart, Window::response_ns),
-    ("late", Counts::FromIntendedStart, Window::late_ns),
+    ("service", RAW, Window::service_ns),
+    ("response", FROM_INTENDED_START, Window::response_ns),
+    ("late", FROM_INTENDED_START, Window::late_ns),
 ];
 
 /// More points of a course than a plot can show are thinned out; the files have all of them.
@@ -125,10 +125,9 @@ impl Study {
         for condition in &self.conditions {
             for kernel in self.kernels() {
                 let all = self.times(condition, kernel).into_iter().flatten();
-                entries.extend(all.zip(TIMES).map(|(latencies, (time, counts, _))| Entry {
-                    tag: format!("{}-{}-{time}", condition.directory(), kernel.text()),
-                    about: counts.to_string(),
-                    latencies,
+                let of = format!("{}-{}", condition.directory(), kernel.text());
+                entries.extend(all.zip(TIMES).map(|(latencies, (time, counts, _))| {
+                    Entry::new(format!("{of}-{time}"), counts, latencies)
                 }));
             }
         }

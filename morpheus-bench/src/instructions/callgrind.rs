@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
 
 use super::ops::{MEASUREMENTS, Measurement, N, PART_ENDS, ROUNDS};
 use crate::interrupt;
@@ -26,27 +28,15 @@ pub struct Counted {
     pub rounds: Vec<f64>,
 }
 
-/// Removed with what is in it.
-struct Directory(PathBuf);
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Counts all measurements.
 ///
 /// # Errors
 /// When valgrind is not there, fails, or has not written what is expected of it.
 pub fn count() -> Result<Vec<Counted>, String> {
-    let directory = std::env::temp_dir().join(format!("instructions-{}", std::process::id()));
-    fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-    let directory = Directory(directory);
-    let out = directory.0.join("counts");
-    run(&out)?;
-    let parts = read(&directory.0)?;
-    evaluate(&parts)
+    let directory = TempDir::with_prefix("instructions-")
+        .map_err(|error| format!("temporary directory: {error}"))?;
+    run(&directory.path().join("counts"))?;
+    evaluate(&read(directory.path())?)
 }
 
 fn run(out: &Path) -> Result<(), String> {

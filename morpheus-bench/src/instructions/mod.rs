@@ -82,10 +82,7 @@ pub fn main() -> ExitCode {
     if options.child {
         return match ops::run_all() {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("instructions: {error}");
-                ExitCode::FAILURE
-            }
+            Err(error) => report::failed("instructions", &error),
         };
     }
     interrupt::install();

@@ -44,8 +44,5 @@ fn measure(options: &Options, found: &mut Envelope<Options>) -> Result<(), Strin
         report::print(&result::cyclictest(&all));
     }
     result::report(&all, warmup, options, found);
-    match &options.histogram {
-        Some(path) => result::write_histograms(path, start, &all),
-        None => Ok(()),
-    }
+    result::write_histograms(options.histogram.as_deref(), start, &all)
 }

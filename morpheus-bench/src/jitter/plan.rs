@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::config::Options;
 use super::sleep::{Call, Sleeper, Slept};
-use crate::histogram::{Counts, Latencies};
+use crate::histogram::{FROM_INTENDED_START, Latencies, RAW};
 use crate::idle::{Residency, States};
 use crate::interrupt;
 use crate::neighbours::Neighbours;
@@ -67,10 +67,10 @@ impl Series {
     }
 
     /// The time from which the histogram's latencies count.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> &'static str {
         match self.sleeper.relative {
-            true => Counts::Raw,
-            false => Counts::FromIntendedStart,
+            true => RAW,
+            false => FROM_INTENDED_START,
         }
     }
 

@@ -153,22 +153,20 @@ pub fn cyclictest(all: &[Series]) -> String {
 ///
 /// # Errors
 /// The file cannot be written; the text is for people.
-pub fn write_histograms(path: &Path, start: SystemTime, all: &[Series]) -> Result<(), String> {
+pub fn write_histograms(
+    path: Option<&Path>,
+    start: SystemTime,
+    all: &[Series],
+) -> Result<(), String> {
     let corrected: Vec<_> = all.iter().map(Series::corrected).collect();
     let mut entries = Vec::new();
     for (series, corrected) in all.iter().zip(&corrected) {
-        entries.push(Entry {
-            tag: series.tag(),
-            about: series.counts().to_string(),
-            latencies: &series.lateness,
-        });
-        entries.extend(corrected.as_ref().map(|latencies| Entry {
-            tag: series.tag() + "-corrected",
-            about: "corrected for coordinated omission".into(),
-            latencies,
-        }));
+        let (tag, about) = (series.tag(), "corrected for coordinated omission");
+        entries.push(Entry::new(&tag, series.counts(), &series.lateness));
+        let corrected = corrected.as_ref();
+        entries.extend(corrected.map(|all| Entry::new(tag + "-corrected", about, all)));
     }
-    hdr_log::write(path, start, start.elapsed().unwrap_or_default(), &entries)
+    hdr_log::write(path, start, start.elapsed().unwrap_or_default(), entries)
 }
 
 #[cfg(test)]

@@ -88,8 +88,7 @@ impl Sleeper {
         }
         Ok(Slept {
             lateness_ns,
-            // SAFETY: gettid takes nothing and cannot fail.
-            tid: unsafe { libc::gettid() },
+            tid: thread::id(),
             slack_ns: thread::timer_slack_ns(),
         })
     }

@@ -17,7 +17,7 @@ use clap::Parser;
 use crate::envelope::Envelope;
 use crate::executor::morpheus::Morpheus;
 use crate::hdr_log::{self, Entry};
-use crate::histogram::Counts;
+use crate::histogram::{FROM_INTENDED_START, RAW};
 use crate::{interrupt, neighbours, work};
 use config::Options;
 
@@ -33,7 +33,7 @@ pub fn main() -> ExitCode {
 }
 
 fn measure(options: &Options, found: &mut Envelope<Options>) -> Result<(), String> {
-    let morpheus = Morpheus::build_linked(options.workers, options.link, &[])?;
+    let morpheus = Morpheus::build_linked(options.workers, options.link)?;
     if options.paired {
         cost::measure(&morpheus, options, found)?;
         return morpheus.still_linked(options.link);
@@ -42,18 +42,11 @@ fn measure(options: &Options, found: &mut Envelope<Options>) -> Result<(), Strin
     let measured = open::measure(&morpheus, options)?;
     morpheus.still_linked(options.link)?;
     rate::report(&measured, options, work::iterations_per_us(), found);
-    let Some(path) = &options.histogram else {
-        return Ok(());
-    };
-    let entry = |tag: &str, counts: Counts, latencies| Entry {
-        tag: tag.into(),
-        about: counts.to_string(),
-        latencies,
-    };
     let entries = [
-        entry("response", Counts::FromIntendedStart, &measured.response),
-        entry("service", Counts::Raw, &measured.service),
-        entry("clock", Counts::FromIntendedStart, &measured.clock),
+        Entry::new("response", FROM_INTENDED_START, &measured.response),
+        Entry::new("service", RAW, &measured.service),
+        Entry::new("clock", FROM_INTENDED_START, &measured.clock),
     ];
-    hdr_log::write(path, start, measured.lasted, &entries)
+    let path = options.histogram.as_deref();
+    hdr_log::write(path, start, measured.lasted, entries)
 }

@@ -3,7 +3,7 @@
 use super::config::Options;
 use super::open::{ITERATIONS, Measured};
 use crate::envelope::Envelope;
-use crate::histogram::{Counts, Summary};
+use crate::histogram::{FROM_INTENDED_START, RAW, Summary};
 use crate::report::{count, time};
 use crate::rows::{Figure, Rounds, Row};
 use crate::unit::Unit;
@@ -29,8 +29,8 @@ pub fn report(
         "each computes for about 2 µs, and is due at a time of its own",
     );
     let names = [
-        format!("response time, {}", Counts::FromIntendedStart),
-        format!("service time, {}", Counts::Raw),
+        format!("response time, {}", FROM_INTENDED_START),
+        format!("service time, {}", RAW),
         "lateness of the thread that starts them".to_owned(),
     ];
     let all = [&measured.response, &measured.service, &measured.clock];

@@ -12,7 +12,7 @@ use crate::begin::Begin;
 use crate::envelope::Envelope;
 use crate::executor::{Executor, Spawn, morpheus::Morpheus};
 use crate::hdr_log::{self, Entry};
-use crate::histogram::{Counts, Latencies, Summary};
+use crate::histogram::{FROM_INTENDED_START, Latencies, Summary};
 use crate::neighbours::{self, Neighbours};
 use crate::progress::Progress;
 use crate::rows::{Figure, Rounds, rounds};
@@ -119,16 +119,11 @@ pub fn measure(options: &Options, found: &mut Envelope<Options>) -> Result<(), S
     let rows = rounds.rows(CASE, &names, &figures, |_, _| None);
     found.rows.extend(rows);
     found.notes.push(format!("{CASE}: {about}."));
-    let Some(path) = &options.histogram else {
-        return Ok(());
-    };
-    let entry = |(name, latencies): (&str, _)| Entry {
-        tag: name.into(),
-        about: format!("wakes, {}", Counts::FromIntendedStart),
-        latencies,
-    };
-    let entries: Vec<Entry> = NAMES.into_iter().zip(&wakes).map(entry).collect();
-    hdr_log::write(path, start, start.elapsed().unwrap_or_default(), &entries)
+    let about = format!("wakes, {FROM_INTENDED_START}");
+    let histograms = NAMES.into_iter().zip(&wakes);
+    let entries = histograms.map(|(name, latencies)| Entry::new(name, &about, latencies));
+    let (path, lasted) = (options.histogram.as_deref(), start.elapsed());
+    hdr_log::write(path, start, lasted.unwrap_or_default(), entries)
 }
 
 /// Computes until told to stop, in one poll, and puts down the CPU time that it has used.
@@ -156,7 +151,7 @@ fn attack(
     all: &mut Latencies,
     progress: &Progress,
 ) -> Result<Attack, String> {
-    let morpheus = Morpheus::build_linked(options.workers, options.link, &[])?;
+    let morpheus = Morpheus::build_linked(options.workers, options.link)?;
     let busy = Neighbours::own(neighbours_beside(host::cpus()))?;
     let stop = Stop(Arc::default());
     let cpu_ns = Arc::new(AtomicU64::new(0));

@@ -55,7 +55,7 @@ const SHARE: f64 = 0.0005;
 /// # Errors
 /// When there is no such runtime.
 pub fn measure(options: &Options, found: &mut Envelope<Options>) -> Result<(), String> {
-    let morpheus = Morpheus::build_linked(options.workers, options.link, &[])?;
+    let morpheus = Morpheus::build_linked(options.workers, options.link)?;
     let rate = work::iterations_per_us();
     let iterations = (rate * options.section().as_nanos() as f64 / 1e3) as u64;
     let one = options.section() + CONTROLLER_IS_DONE;

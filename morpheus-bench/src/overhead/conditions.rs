@@ -2,11 +2,11 @@
 
 use std::panic;
 
+use rustix::mm::{MlockAllFlags, mlockall};
 use serde::Serialize;
 
 use super::cache::Geometry;
 use super::config::Options;
-use super::cpu;
 use crate::envelope::Envelope;
 use crate::{cpus, policy};
 
@@ -78,7 +78,7 @@ pub fn under<T: Send>(
 
 /// Locks all memory that is there by now, or notes that it may not.
 pub fn lock_memory(found: &mut Found) {
-    match cpu::lock_memory() {
+    match mlockall(MlockAllFlags::CURRENT) {
         Ok(()) => found.config.memory_locked = true,
         Err(error) => found.notes.push(format!(
             "Memory is not locked ({error}): page faults may come between. It needs CAP_IPC_LOCK or a higher limit \

@@ -1,19 +1,8 @@
-//! Locked memory, and the switches that a thread has made.
+//! The switches that a thread has made.
 
 use std::fs;
-use std::io;
 
-/// Keeps all memory that this process has now in RAM.
-///
-/// # Errors
-/// Without the right to, or beyond the limit.
-pub fn lock_memory() -> io::Result<()> {
-    // SAFETY: mlockall takes flags and changes no content of memory.
-    match unsafe { libc::mlockall(libc::MCL_CURRENT) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
+use crate::thread::{VOLUNTARY_SWITCHES, number_in};
 
 /// How often a thread of this process has left a CPU to another, voluntarily or not. (A yield counts as not: the thread
 /// could have gone on.)
@@ -27,11 +16,8 @@ pub fn switches(thread: libc::pid_t) -> Result<u64, String> {
 }
 
 fn switches_in(status: &str) -> Option<u64> {
-    let number = |name| -> Option<u64> {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.strip_prefix(':')?.trim().parse().ok()
-    };
-    Some(number("voluntary_ctxt_switches")? + number("nonvoluntary_ctxt_switches")?)
+    let kinds = [VOLUNTARY_SWITCHES, "nonvoluntary_ctxt_switches:"];
+    kinds.into_iter().map(|kind| number_in(status, kind)).sum()
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use clap::Parser;
 
 use crate::envelope::Envelope;
 use crate::hdr_log::{self, Entry};
-use crate::histogram::Counts;
+use crate::histogram::RAW;
 use crate::{cpus, interrupt, report};
 use conditions::{Config, Found};
 use config::{Cost, Options, choose};
@@ -58,14 +58,9 @@ fn measure(found: &mut Found) -> Result<(), String> {
     steps.progress.clear();
     measured?;
     found.notes.push(costs::NOISE.into());
-    let Some(path) = &options.histogram else {
-        return Ok(());
-    };
-    let entries = steps.histograms.iter().map(|(tag, latencies)| Entry {
-        tag: tag.clone(),
-        about: format!("{}, means of a measurement each", Counts::Raw),
-        latencies,
-    });
-    let entries: Vec<Entry> = entries.collect();
-    hdr_log::write(path, start, start.elapsed().unwrap_or_default(), &entries)
+    let about = format!("{RAW}, means of a measurement each");
+    let histograms = steps.histograms.iter();
+    let entries = histograms.map(|(tag, latencies)| Entry::new(tag, &about, latencies));
+    let (path, lasted) = (options.histogram.as_deref(), start.elapsed());
+    hdr_log::write(path, start, lasted.unwrap_or_default(), entries)
 }

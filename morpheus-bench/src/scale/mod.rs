@@ -31,13 +31,11 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::record::Record;
+use crate::refusal::Refusal;
 use crate::{interrupt, record, report, scx, thread};
 use case::Case;
 use config::Options;
 use result::Report;
-
-/// Bad usage, in words that clap does not find by itself.
-const USAGE: u8 = 2;
 
 /// Measures. Exit codes as in the help.
 pub fn main() -> ExitCode {
@@ -61,41 +59,27 @@ pub fn main() -> ExitCode {
         report::print(&case::list());
         return ExitCode::SUCCESS;
     }
+    run(&mut options).unwrap_or_else(|refusal| refusal.conclude("scale"))
+}
+
+fn run(options: &mut Options) -> Result<ExitCode, Refusal> {
     if options.guests {
-        return match trials::guests(&options.features().unwrap_or_default()) {
-            Ok(guests) => {
-                report::print(&report::json(&guests));
-                ExitCode::SUCCESS
-            }
-            Err(error) => {
-                eprintln!("scale: {error}");
-                ExitCode::from(USAGE)
-            }
-        };
+        let guests = trials::guests(&options.features().unwrap_or_default());
+        report::print(&report::json(&guests.map_err(Refusal::Usage)?));
+        return Ok(ExitCode::SUCCESS);
     }
-    let report = match options.cases() {
-        Ok(chosen) => measured(&options, &chosen),
-        Err(error) => {
-            eprintln!("scale: {error}");
-            return ExitCode::from(USAGE);
+    let chosen = options.cases().map_err(Refusal::Usage)?;
+    let report = measured(options, &chosen)?;
+    report::print(&text(&report, options));
+    let mut failed = report.runs.is_empty() || report.runs.iter().any(|run| run.failed.is_some());
+    if options.strict {
+        let missed = rows::missed(&report);
+        for bar in &missed {
+            eprintln!("scale: {bar}");
         }
-    };
-    match report {
-        Ok(report) => {
-            report::print(&text(&report, &options));
-            let mut failed =
-                report.runs.is_empty() || report.runs.iter().any(|run| run.failed.is_some());
-            if options.strict {
-                let missed = rows::missed(&report);
-                for bar in &missed {
-                    eprintln!("scale: {bar}");
-                }
-                failed |= !missed.is_empty();
-            }
-            report::exit_code(interrupt::happened(), failed)
-        }
-        Err(error) => report::failed("scale", &error),
+        failed |= !missed.is_empty();
     }
+    Ok(report::exit_code(interrupt::happened(), failed))
 }
 
 /// Measures, or reads what was measured earlier, and writes the figures for Prometheus.

@@ -13,6 +13,7 @@ use super::corpus::Corpus;
 use crate::arguments::name_of;
 use crate::clock;
 use crate::neighbours::{self, Neighbours};
+use crate::report;
 use crate::supervised;
 use crate::thread;
 
@@ -106,10 +107,7 @@ pub fn main(probe: Probe) -> ExitCode {
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("scale: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => report::failed("scale", &error.to_string()),
     }
 }
 

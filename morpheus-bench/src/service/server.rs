@@ -60,12 +60,12 @@ impl Programs {
             .into_iter()
             .filter(|variant| !variant.needs_flag())
         {
-            let program = directory.join(variant.program());
+            let program = directory.join(variant.about().program);
             if !program.is_file() {
                 return Err(format!(
                     "{} is not there: cargo xtask service builds it, and so does cargo build --release --example {}",
                     program.display(),
-                    variant.program()
+                    variant.about().program
                 ));
             }
         }
@@ -78,8 +78,8 @@ impl Programs {
     /// It cannot be built; the text says why.
     pub fn of(&self, variant: Variant) -> Result<PathBuf, String> {
         match variant.needs_flag() {
-            true => flagged::build(Program::Example(variant.program())),
-            false => Ok(self.0.join(variant.program())),
+            true => flagged::build(Program::Example(variant.about().program)),
+            false => Ok(self.0.join(variant.about().program)),
         }
     }
 
@@ -88,7 +88,7 @@ impl Programs {
     /// # Errors
     /// The program does not say.
     pub fn calibrate(&self, hash_ms: f64) -> Result<Work, String> {
-        let program = self.0.join(Variant::Tokio.program());
+        let program = self.0.join(Variant::Tokio.about().program);
         let output = Command::new(&program)
             .args(["--calibrate", &hash_ms.to_string()])
             .stderr(Stdio::inherit())
@@ -119,8 +119,8 @@ impl Server {
                 .args(["--listen", &address.to_string(), "--grace", GRACE_S])
                 .args(["--passes", &work.passes.to_string()])
                 .args(["--compute-ms", &(work.cpu_ns as f64 / 1e6).to_string()])
-                .args(variant.arguments());
-            match variant.more_workers() {
+                .args(variant.about().arguments);
+            match variant.about().more_workers {
                 // Whatever the user's environment says: one for each CPU, as Morpheus has.
                 0 => command.env_remove("TOKIO_WORKER_THREADS"),
                 more => command.env("TOKIO_WORKER_THREADS", (host::cpus() + more).to_string()),
@@ -133,7 +133,7 @@ impl Server {
         }
         Err(format!(
             "{} ended {ATTEMPTS} times right after its start",
-            variant.program()
+            variant.about().program
         ))
     }
 

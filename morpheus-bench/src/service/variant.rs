@@ -4,49 +4,44 @@ use std::fmt;
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::tuned::MORE_WORKERS;
 
 /// One way to run the service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "&str")]
 pub enum Variant {
     /// As it is, on tokio.
-    #[serde(rename = "tokio")]
     Tokio,
     /// The same with more workers.
-    #[serde(rename = "tokio+32")]
     TokioMore,
     /// The same with more workers, short slices and two of tokio's unstable switches.
-    #[serde(rename = "tokio-tuned")]
     Tuned,
     /// The handlers rewritten with `block_in_place`.
-    #[serde(rename = "tokio-in-place")]
     InPlace,
     /// The handlers rewritten with `spawn_blocking`.
-    #[serde(rename = "tokio-rewritten")]
     Rewritten,
     /// The same, and no more requests compute at once than there are CPUs.
-    #[serde(rename = "tokio-bounded")]
     Bounded,
     /// As it is, on Morpheus.
-    #[serde(rename = "morpheus")]
     Morpheus,
     /// The same, watched.
-    #[serde(rename = "morpheus+layer")]
     MorpheusLayer,
     /// As it is, on Morpheus, built with `--cfg tokio_unstable`.
-    #[serde(rename = "morpheus+flag")]
     MorpheusFlag,
 }
 
-/// The values that the public methods of a [`Variant`] return.
-struct About {
+/// The names and the program of a [`Variant`].
+pub struct About {
     name: &'static str,
-    program: &'static str,
+    /// The example to start.
+    pub program: &'static str,
     needs_flag: bool,
-    arguments: &'static [&'static str],
-    more_workers: usize,
+    /// Its arguments beside the address to listen on.
+    pub arguments: &'static [&'static str],
+    /// Workers that it has beside one for each CPU.
+    pub more_workers: usize,
 }
 
 impl Variant {
@@ -63,8 +58,9 @@ impl Variant {
         Variant::MorpheusFlag,
     ];
 
+    /// Its names and its program.
     #[rustfmt::skip]
-    fn about(self) -> About {
+    pub fn about(self) -> About {
         let tokio = About { name: "tokio", program: "http_service_tokio", needs_flag: false, arguments: &[], more_workers: 0 };
         let morpheus = About { name: "morpheus", program: "http_service", ..tokio };
         match self {
@@ -85,24 +81,15 @@ impl Variant {
         self.about().name
     }
 
-    /// The example to start.
-    pub fn program(self) -> &'static str {
-        self.about().program
-    }
-
     /// Whether the program has to be built with `--cfg tokio_unstable`.
     pub fn needs_flag(self) -> bool {
         self.about().needs_flag
     }
+}
 
-    /// Its arguments beside the address to listen on.
-    pub fn arguments(self) -> &'static [&'static str] {
-        self.about().arguments
-    }
-
-    /// Workers that it has beside one for each CPU.
-    pub fn more_workers(self) -> usize {
-        self.about().more_workers
+impl From<Variant> for &str {
+    fn from(variant: Variant) -> Self {
+        variant.name()
     }
 }
 

@@ -9,11 +9,7 @@ use crate::histogram::Latencies;
 
 /// The log that a child sends: wakes and timers of one run.
 pub fn of_run(wakes: &Latencies, timers: &Latencies, lasted: Duration) -> Option<String> {
-    let entries = [("wake", wakes), ("timer", timers)].map(|(tag, latencies)| Entry {
-        tag: tag.into(),
-        about: String::new(),
-        latencies,
-    });
+    let entries = [("wake", wakes), ("timer", timers)].map(|(tag, all)| Entry::new(tag, "", all));
     let bytes = hdr_log::render(SystemTime::now(), lasted, &entries).ok()?;
     String::from_utf8(bytes).ok()
 }
@@ -40,13 +36,9 @@ pub fn write(path: &Path, start: SystemTime, runs: &mut [RunResult]) -> Result<(
         true => "from an outside thread's wake until the task runs",
         false => "how late sleepers woke up, from the time meant",
     };
-    let entries = all.iter().map(|(tag, latencies)| Entry {
-        tag: tag.clone(),
-        about: about(tag).into(),
-        latencies,
-    });
-    let entries: Vec<Entry> = entries.collect();
-    hdr_log::write(path, start, lasted, &entries)
+    let entries = all.iter();
+    let entries = entries.map(|(tag, latencies)| Entry::new(tag, about(tag), latencies));
+    hdr_log::write(Some(path), start, lasted, entries)
 }
 
 #[cfg(test)]

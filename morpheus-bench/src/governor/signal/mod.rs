@@ -19,6 +19,8 @@ use car::common_average;
 use goertzel::{BANDS, goertzel};
 use notch::notch;
 
+use crate::arguments::name_of;
+
 /// How large the windows and the filters are.
 #[derive(Clone, Debug, PartialEq, Args, Serialize)]
 pub struct Size {
@@ -117,14 +119,8 @@ impl Name {
     pub const STUDY: [Name; 4] = [Name::Car, Name::NotchIir, Name::Goertzel, Name::BandpassFir];
 
     /// As on the command line and in files.
-    pub fn text(self) -> &'static str {
-        match self {
-            Name::Noop => "noop",
-            Name::Car => "car",
-            Name::NotchIir => "notch_iir",
-            Name::Goertzel => "goertzel",
-            Name::BandpassFir => "bandpass_fir",
-        }
+    pub fn text(self) -> String {
+        name_of(&self)
     }
 }
 

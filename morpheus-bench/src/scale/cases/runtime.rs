@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::super::child::{Answer, Job};
 use super::super::result::Measured;
+use crate::arguments::name_of;
 use crate::envelope::Envelope;
 use crate::scx;
 use crate::supervised::Supervised;
@@ -34,7 +35,12 @@ pub fn measure(job: &Job, arguments: &str) -> Answer {
         .args(["--json", "--runtime", "morpheus", "--workers", "2"])
         .args(["--neighbours", &job.cpus.to_string()])
         .args(["--duration", &duration.as_secs_f64().to_string()])
-        .args(["--warmup", &WARMUP_S.to_string(), "--link", job.link.name()])
+        .args([
+            "--warmup",
+            &WARMUP_S.to_string(),
+            "--link",
+            &name_of(&job.link),
+        ])
         .args(arguments.split(' '));
     let mut child = Supervised::start(&mut command)?;
     // Its window is extended up to four times until there are enough wakes.

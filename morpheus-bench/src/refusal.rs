@@ -18,12 +18,12 @@ impl From<String> for Refusal {
 
 impl Refusal {
     /// Says it. Returns 2 for bad usage, 1 else.
-    pub fn conclude(self) -> ExitCode {
+    pub fn conclude(self, bench: &str) -> ExitCode {
         let (code, why) = match self {
             Self::Usage(why) => (2, why),
             Self::Failed(why) => (1, why),
         };
-        eprintln!("governor: {why}");
+        eprintln!("{bench}: {why}");
         ExitCode::from(code)
     }
 }
