@@ -96,6 +96,12 @@ impl<C: Serialize> Envelope<C> {
         }
     }
 
+    /// Adds rows of a case.
+    pub fn add(&mut self, case: &str, about: &str, rows: impl IntoIterator<Item = Row>) {
+        self.begin(case, about);
+        self.rows.extend(rows);
+    }
+
     /// Everything, as text.
     pub fn text(&self) -> String {
         let host = self.host.as_ref().map(|host| host.line(WIDTH) + "\n");

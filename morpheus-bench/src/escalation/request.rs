@@ -13,7 +13,6 @@ use crate::executor::{Executor, Spawn};
 use crate::histogram::{Latencies, Summary};
 use crate::progress::Progress;
 use crate::rows::{Figure, Rounds};
-use crate::unit::Unit;
 use crate::{clock, interrupt, latency_figures, work};
 use morpheus_runtime::{Builder, Mechanism};
 
@@ -49,10 +48,10 @@ struct Found {
 
 const USED: [Figure<Found>; 4] = latency_figures!("CPU time", |found| Some(&found.used));
 /// 90 % of them knew by then.
-const P90: Figure<Found> = Figure::new("CPU time p90", Unit::Time, |found| {
+const P90: Figure<Found> = Figure::time("CPU time p90", |found| {
     found.used_p90_ns.map(|ns| ns as f64)
 });
-const COUNT: Figure<Found> = Figure::new("polls", Unit::Count, |found| Some(found.used.n as f64));
+const COUNT: Figure<Found> = Figure::count("polls", |found| Some(found.used.n as f64));
 const PASSED: [Figure<Found>; 4] = latency_figures!("elapsed", |found| Some(&found.passed));
 
 /// Adds the rows.
@@ -96,16 +95,13 @@ pub fn measure(options: &Options, envelope: &mut Envelope<Options>) -> Result<()
         used_p90_ns: is_enough.then(|| polls.used.counts().value_at_quantile(0.9)),
         passed: polls.passed.summary(),
     }]);
-    envelope.begin(
-        CASE,
-        "its budget is 1 ms of CPU time, a checkpoint comes every 10 µs",
-    );
     let [p50, p99, p999, max] = USED;
     let figures = [p50, P90, p99, p999, max, COUNT].into_iter().chain(PASSED);
     let figures: Vec<Figure<Found>> = figures.collect();
     let names = [format!("link {}", morpheus.link())];
     let rows = found.rows(CASE, &names, &figures, |_, _| None);
-    envelope.rows.extend(rows);
+    let about = "its budget is 1 ms of CPU time, a checkpoint comes every 10 µs";
+    envelope.add(CASE, about, rows);
     Ok(())
 }
 

@@ -12,7 +12,6 @@ use crate::envelope::Envelope;
 use crate::histogram::{self, Latencies, Summary};
 use crate::progress::Progress;
 use crate::rows::{Figure, Rounds};
-use crate::unit::Unit;
 use crate::{clock, interrupt, latency_figures, work};
 
 const CHAIN: &str = "a worker that blocks is replaced";
@@ -35,9 +34,9 @@ struct Found {
 
 const WAITED: [Figure<Found>; 4] = latency_figures!("next task", |found| Some(&found.waited));
 const OTHERS: [Figure<Found>; 3] = [
-    Figure::new("stalls", Unit::Count, |found| Some(found.waited.n as f64)),
-    Figure::new("detected p50", Unit::Time, |found| found.detected_p50_ns),
-    Figure::new("detected p99", Unit::Time, |found| found.detected_p99_ns),
+    Figure::count("stalls", |found| Some(found.waited.n as f64)),
+    Figure::time("detected p50", |found| found.detected_p50_ns),
+    Figure::time("detected p99", |found| found.detected_p99_ns),
 ];
 
 /// The latencies of the runtimes so far.
@@ -141,11 +140,10 @@ impl Seen {
             detected_p50_ns: histogram::median(self.detected_p50s),
             detected_p99_ns: histogram::median(self.detected_p99s),
         }]);
-        envelope.begin(case, about);
         let figures: Vec<Figure<Found>> = WAITED.into_iter().chain(OTHERS).collect();
         let names = [format!("link {}", self.link)];
         let rows = found.rows(case, &names, &figures, |_, _| None);
-        envelope.rows.extend(rows);
+        envelope.add(case, about, rows);
     }
 }
 

@@ -36,7 +36,7 @@ const RESIDENT: Figure<Growth> = bytes("resident", |own| Some(own.of(|memory| me
 const IDLE_FIGURES: [Figure<Growth>; 11] = [
     RESIDENT,
     bytes("anonymous", |own| Some(own.of(|memory| memory.anonymous))),
-    count("threads", |own| Some(own.of(|memory| memory.threads))),
+    Figure::count("threads", |own| Some(own.of(|memory| memory.threads))),
     bytes("stacks", |own| Some(own.of(|memory| memory.of(Stack)))),
     bytes("heap", |own| Some(own.of(|memory| memory.of(Heap)))),
     bytes("files", |own| Some(own.of(|memory| memory.of(File)))),
@@ -46,22 +46,18 @@ const IDLE_FIGURES: [Figure<Growth>; 11] = [
     bytes("other", |own| Some(own.of(|memory| memory.of(Other)))),
     bytes("mapped", |own| Some(own.of(|memory| memory.mapped))),
     bytes("Pss", |own| Some(own.of(|memory| memory.proportional))),
-    count("mappings", |own| Some(own.of(|memory| memory.mappings))),
+    Figure::count("mappings", |own| Some(own.of(|memory| memory.mappings))),
 ];
 
 const REQUESTED: Figure<Task> = bytes("requested", |task| Some(task.requested));
 const TASK_FIGURES: [Figure<Task>; 3] = [
     REQUESTED,
     bytes("resident", |task| Some(task.resident)),
-    count("blocks", |task| Some(task.blocks)),
+    Figure::count("blocks", |task| Some(task.blocks)),
 ];
 
 const fn bytes<M>(name: &'static str, of: fn(&M) -> Option<f64>) -> Figure<M> {
     Figure::new(name, Unit::Bytes, of)
-}
-
-const fn count<M>(name: &'static str, of: fn(&M) -> Option<f64>) -> Figure<M> {
-    Figure::new(name, Unit::Count, of)
 }
 
 /// Measures everything, or until Ctrl-C.
@@ -103,15 +99,12 @@ pub fn measure(options: &Options) -> Envelope<Options> {
     });
     progress.clear();
     if !idle.is_empty() {
-        found.begin(
-            IDLE,
-            "what it adds to a process that has served a few tasks",
-        );
-        found.rows.extend(idle_rows(&idle, &runtimes.0));
+        let about = "what it adds to a process that has served a few tasks";
+        found.add(IDLE, about, idle_rows(&idle, &runtimes.0));
     }
     if !tasks.is_empty() {
-        found.begin(TASK, "the mean of four sizes, 32 bytes apart");
-        found.rows.extend(task_rows(&tasks, &started.0));
+        let rows = task_rows(&tasks, &started.0);
+        found.add(TASK, "the mean of four sizes, 32 bytes apart", rows);
     }
     found.failed.extend(runtimes.1.into_iter().chain(started.1));
     found

@@ -48,10 +48,10 @@ const ALL: &str = "all kernels";
 /// Figures of the measured CPU, for each run.
 const CPU: [Figure<Run>; 5] = [
     Figure::new("frequency", Unit::Frequency, |run| run.mean_khz),
-    Figure::new("done at highest", Unit::Share, |run| run.done_at_highest),
-    Figure::new("at highest", Unit::Share, |run| run.share_of_highest),
-    Figure::new("at lowest", Unit::Share, |run| run.share_of_lowest),
-    Figure::new("busy", Unit::Share, |run| Some(run.busy_share)),
+    Figure::share("done at highest", |run| run.done_at_highest),
+    Figure::share("at highest", |run| run.share_of_highest),
+    Figure::share("at lowest", |run| run.share_of_lowest),
+    Figure::share("busy", |run| Some(run.busy_share)),
 ];
 
 /// How long a kernel took, how late it began, and both together, over all repeats; and how many windows were due, and how many of
@@ -70,8 +70,8 @@ const TOGETHER: [Figure<Together>; 15] = [
     Figure::latency("service p99", Part::P99, |all| Some(&all.service)),
     Figure::latency("response p50", Part::P50, |all| Some(&all.response)),
     Figure::latency("response p99", Part::P99, |all| Some(&all.response)),
-    Figure::new("missed", Unit::Count, |all| Some(all.missed as f64)),
-    Figure::new("windows", Unit::Count, |all| Some(all.due as f64)),
+    Figure::count("missed", |all| Some(all.missed as f64)),
+    Figure::count("windows", |all| Some(all.due as f64)),
     Figure::latency("late p50", Part::P50, |all| Some(&all.late)),
     Figure::latency("late p99", Part::P99, |all| Some(&all.late)),
     Figure::latency("service max", Part::Max, |all| Some(&all.service)),
@@ -80,7 +80,7 @@ const TOGETHER: [Figure<Together>; 15] = [
     Figure::latency("response p99.9", Part::P999, |all| Some(&all.response)),
     Figure::latency("late max", Part::Max, |all| Some(&all.late)),
     Figure::latency("late p99.9", Part::P999, |all| Some(&all.late)),
-    Figure::new("begun", Unit::Count, |all| Some(all.service.n as f64)),
+    Figure::count("begun", |all| Some(all.service.n as f64)),
 ];
 
 impl Study {
@@ -89,8 +89,7 @@ impl Study {
         let mut found = self.about.clone();
         let mut add = |case: &str, about: &str, rows: Vec<Row>| {
             if !rows.is_empty() {
-                found.begin(case, about);
-                found.rows.extend(rows);
+                found.add(case, about, rows);
             }
         };
         let latency = |own: &_, kernel, repeat| self.latency(own, kernel, repeat);

@@ -13,13 +13,11 @@ use crate::histogram::{SAMPLES_FOR_P99, SAMPLES_FOR_P999, Summary};
 use crate::latency_figures;
 use crate::policy::Policy;
 use crate::report::{count, time};
-use crate::rows::{Figure, Rounds, Row};
+use crate::rows::{Figure, Rounds, Row, SAMPLES};
 use crate::stats;
 use crate::unit::Unit;
 
 const LATE: [Figure<Summary>; 4] = latency_figures!("late", |summary| Some(summary));
-const SAMPLES: Figure<Summary> =
-    Figure::new("samples", Unit::Count, |summary| Some(summary.n as f64));
 
 /// Adds the rows, and what is to be said of them; `warmup` says how that ended.
 pub fn report(all: &[Series], warmup: String, options: &Options, found: &mut Envelope<Options>) {
@@ -28,8 +26,8 @@ pub fn report(all: &[Series], warmup: String, options: &Options, found: &mut Env
     for series in measured() {
         let (case, contender) = names(series, options);
         let counts = series.counts();
-        found.begin(&case, &format!("how late each wake is, {counts}"));
-        found.rows.extend(rows(series, &case, &contender));
+        let about = format!("how late each wake is, {counts}");
+        found.add(&case, &about, rows(series, &case, &contender));
         // The table of a sweep has them as well, in the unit that fits.
         if !options.sweep {
             found.notes.push(in_three_units(series, &contender));

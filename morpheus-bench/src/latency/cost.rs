@@ -17,7 +17,6 @@ use crate::pairs::Limit;
 use crate::progress::Progress;
 use crate::rows::{Figure, Rounds, rounds};
 use crate::settle::Settle;
-use crate::unit::Unit;
 use crate::{clock, host, interrupt, work};
 
 /// How long a block computes: well within the budget of a poll.
@@ -31,7 +30,7 @@ const STANDS_STILL: Duration = Duration::from_secs(60);
 
 const CASE: &str = "an operation";
 const NAMES: [&str; 2] = ["without checkpoints", "with checkpoints"];
-const CPU: Figure<f64> = Figure::new("CPU time", Unit::Time, |ns| Some(*ns));
+const CPU: Figure<f64> = Figure::time("CPU time", |ns| Some(*ns));
 /// The limit of the CPU time with checkpoints, as a ratio to that without.
 const LIMIT: Limit = Limit::AtMost(1.005);
 
@@ -99,14 +98,14 @@ pub fn measure(
 
 fn report(all: &[Times], options: &Options, tasks: usize, found: &mut Envelope<Options>) {
     let checkpoints = ITERATIONS.div_ceil(options.checkpoint_every);
-    found.begin(CASE, "computes for about 2 µs");
     let mut rounds = Rounds::new(1);
     for place in rounds::order(1, all.len()) {
         rounds.add(place, all[place.round][place.number]);
     }
     let names = NAMES.map(String::from);
     let limit = |_: &Figure<f64>, _| Some(LIMIT);
-    found.rows.extend(rounds.rows(CASE, &names, &[CPU], limit));
+    let rows = rounds.rows(CASE, &names, &[CPU], limit);
+    found.add(CASE, "computes for about 2 µs", rows);
     let more = median(all.iter().map(|times| times[1] - times[0]).collect());
     found.notes.extend(more.map(|ns| {
         format!(

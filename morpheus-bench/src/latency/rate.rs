@@ -5,7 +5,7 @@ use super::open::{ITERATIONS, Measured};
 use crate::envelope::Envelope;
 use crate::histogram::{FROM_INTENDED_START, RAW, Summary};
 use crate::report::{count, time};
-use crate::rows::{Figure, Rounds, Row};
+use crate::rows::{Figure, Rounds, Row, SAMPLES};
 use crate::unit::Unit;
 use crate::{host, latency_figures};
 
@@ -14,8 +14,6 @@ const REACHED: f64 = 0.99;
 
 const CASE: &str = "operations at a fixed rate";
 const TOOK: [Figure<Summary>; 4] = latency_figures!("time", |summary| Some(summary));
-const SAMPLES: Figure<Summary> =
-    Figure::new("samples", Unit::Count, |summary| Some(summary.n as f64));
 
 /// Adds the rows. `iterations_per_us` is how fast a CPU computes.
 pub fn report(
@@ -24,20 +22,17 @@ pub fn report(
     iterations_per_us: f64,
     found: &mut Envelope<Options>,
 ) {
-    found.begin(
-        CASE,
-        "each computes for about 2 µs, and is due at a time of its own",
-    );
     let names = [
-        format!("response time, {}", FROM_INTENDED_START),
-        format!("service time, {}", RAW),
+        format!("response time, {FROM_INTENDED_START}"),
+        format!("service time, {RAW}"),
         "lateness of the thread that starts them".to_owned(),
     ];
     let all = [&measured.response, &measured.service, &measured.clock];
     let rounds = Rounds::once(all.map(|latencies| latencies.summary()).into());
     let figures: Vec<Figure<Summary>> = TOOK.into_iter().chain([SAMPLES]).collect();
+    let about = "each computes for about 2 µs, and is due at a time of its own";
     let rows = rounds.rows(CASE, &names, &figures, |_, _| None);
-    found.rows.extend(rows);
+    found.add(CASE, about, rows);
     let (reached, asked) = (measured.per_s(), options.rate());
     for (figure, rate) in [("reached/s", reached), ("asked for/s", asked)] {
         let row = Row::new(CASE, &names[0], figure, Unit::Count, vec![rate]);

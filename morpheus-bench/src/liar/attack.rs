@@ -55,22 +55,16 @@ struct Attack {
 
 const CASE: &str = "beside busy processes";
 const OTHERS: [Figure<Attack>; 7] = [
-    Figure::new("its CPU", Unit::Share, |attack| attack.share),
-    Figure::new("neighbours' CPU", Unit::Share, |attack| {
-        attack.neighbours_share
-    }),
-    counted("demotions", |attack| Some(attack.counted.demotions as f64)),
-    counted("throttling", |attack| Some(attack.counted.throttles as f64)),
-    counted("requests", |attack| Some(attack.counted.requests as f64)),
-    counted("takeovers", |attack| Some(attack.counted.takeovers as f64)),
-    counted("unserved", |attack| Some(attack.unserved as f64)),
+    Figure::share("its CPU", |attack| attack.share),
+    Figure::share("neighbours' CPU", |attack| attack.neighbours_share),
+    Figure::count("demotions", |attack| Some(attack.counted.demotions as f64)),
+    Figure::count("throttling", |attack| Some(attack.counted.throttles as f64)),
+    Figure::count("requests", |attack| Some(attack.counted.requests as f64)),
+    Figure::count("takeovers", |attack| Some(attack.counted.takeovers as f64)),
+    Figure::count("unserved", |attack| Some(attack.unserved as f64)),
 ];
 const WAKES: [Figure<Attack>; 4] =
     latency_figures!("the others' wakes", |attack| Some(&attack.wakes));
-
-const fn counted(name: &'static str, of: fn(&Attack) -> Option<f64>) -> Figure<Attack> {
-    Figure::new(name, Unit::Count, of)
-}
 
 const ALL: [Who; 3] = [Who::Nobody, Who::Hog, Who::Liar];
 const NAMES: [&str; 3] = ["nobody", "hog", "liar"];
@@ -111,13 +105,12 @@ pub fn measure(options: &Options, found: &mut Envelope<Options>) -> Result<(), S
     let fair = Unit::Share.show(fair_share(cpus, count + 1));
     let about =
         format!("{count} of them, so that the fair share of each thread is {fair} of a CPU");
-    found.begin(CASE, &about);
     let names = NAMES.map(String::from);
     let [cpu, others @ ..] = OTHERS;
     let figures = [cpu].into_iter().chain(WAKES).chain(others);
     let figures: Vec<Figure<Attack>> = figures.collect();
     let rows = rounds.rows(CASE, &names, &figures, |_, _| None);
-    found.rows.extend(rows);
+    found.add(CASE, &about, rows);
     found.notes.push(format!("{CASE}: {about}."));
     let about = format!("wakes, {FROM_INTENDED_START}");
     let histograms = NAMES.into_iter().zip(&wakes);

@@ -39,12 +39,8 @@ struct Section {
 
 const NAMES: [&str; 2] = ["without", "within a section"];
 const FIGURES: [Figure<Section>; 2] = [
-    Figure::new(CPU, Unit::Time, |section| {
-        Some(section.cpu.as_nanos() as f64)
-    }),
-    Figure::new("elapsed", Unit::Time, |section| {
-        Some(section.elapsed.as_nanos() as f64)
-    }),
+    Figure::time(CPU, |section| Some(section.cpu.as_nanos() as f64)),
+    Figure::time("elapsed", |section| Some(section.elapsed.as_nanos() as f64)),
 ];
 const CPU: &str = "CPU time";
 /// The largest share of a section that entering and leaving it may cost.
@@ -80,8 +76,8 @@ pub fn measure(options: &Options, found: &mut Envelope<Options>) -> Result<(), S
     progress.clear();
     filled?;
     morpheus.still_linked(options.link)?;
-    found.begin(CASE, "computes a fixed amount of work");
-    found.rows.extend(rows(&rounds, options));
+    let rows = rows(&rounds, options);
+    found.add(CASE, "computes a fixed amount of work", rows);
     found.rows.push(guard(guards, options));
     Ok(())
 }

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::ops::Range;
 
-use morpheus_runtime::{StripMine as _, checkpoint, strip};
+use morpheus_runtime::{StripMine as _, strip};
 
 use super::data::{BYTES, Data, FEW, ROW, SIEVED, SOME, WIDE};
-use super::form::{Case, case, loops};
+use super::form::{Case, case, loops, searches};
 
 /// Whether the compiler vectorises a loop, as the table says it.
 #[allow(non_camel_case_types, reason = "words of the table")]
@@ -219,140 +219,24 @@ loops! {
     { found += data.map.get(key).copied().map_or(0, u64::from); }
 }
 
-/// Loops that end early. They go through everything here, since what ends them comes last, or not at all.
-const SEARCHES: &[Case] = &[
-    case!(byte_search "the place of a byte" scalar BYTES + 1),
-    case!(is_sorted "whether u32 are in order, until two are not" scalar WIDE),
-];
+searches! {
+    byte_search "the place of a byte" [scalar] BYTES + 1;
+    part |data, at| data.text[at.clone()].iter().position(is_it).map(|place| (at.start + place) as u64);
+    strip data.text[at].iter().strip().position(is_it).map(|place| place as u64);
+    for (place, byte) in data.text[at].iter().enumerate();
+    until is_it(byte) => place as u64, else 0;
 
-mod byte_search {
-    use super::*;
-
-    fn is_it(byte: &u8) -> bool {
-        *byte == 0xff
-    }
-
-    #[inline(never)]
-    fn part(data: &Data, at: Range<usize>) -> Option<usize> {
-        let start = at.start;
-        let place = data.text[at].iter().position(is_it)?;
-        Some(start + place)
-    }
-
-    fn result(place: Option<usize>) -> u64 {
-        place.map_or(0, |place| place as u64)
-    }
-
-    pub fn plain(data: &mut Data, turns: usize) -> u64 {
-        result(part(data, 0..turns))
-    }
-
-    #[inline(never)]
-    pub fn strip(data: &mut Data, turns: usize) -> u64 {
-        result(data.text[..turns].iter().strip().position(is_it))
-    }
-
-    pub async fn strips(data: &mut Data, turns: usize) -> u64 {
-        let mut parts = morpheus_runtime::strips(0..turns);
-        while let Some(at) = parts.next_or_yield().await {
-            if let Some(place) = part(data, at) {
-                return place as u64;
-            }
-        }
-        0
-    }
-
-    pub async fn by_macro(data: &mut Data, turns: usize) -> u64 {
-        let mut found = None;
-        strip!(for (place, byte) in data.text[..turns].iter().enumerate() {
-            if is_it(byte) {
-                found = Some(place);
-                break;
-            }
-        });
-        result(found)
-    }
-
-    pub async fn checkpoint(data: &mut Data, turns: usize, block: usize) -> u64 {
-        for start in (0..turns).step_by(block) {
-            if let Some(place) = part(data, start..turns.min(start + block)) {
-                return place as u64;
-            }
-            super::checkpoint().await;
-        }
-        0
-    }
-
-    pub async fn every_turn(data: &mut Data, turns: usize) -> u64 {
-        for (place, byte) in data.text[..turns].iter().enumerate() {
-            if is_it(byte) {
-                return place as u64;
-            }
-            super::checkpoint().await;
-        }
-        0
-    }
+    is_sorted "whether u32 are in order, until two are not" [scalar] WIDE;
+    part |data, at| (!data.sorted[at.start..at.end + 1].windows(2).all(in_order)).then_some(0);
+    strip (!data.sorted[at.start..at.end + 1].windows(2).strip().all(in_order)).then_some(0);
+    for pair in data.sorted[at.start..at.end + 1].windows(2);
+    until !in_order(pair) => 0, else 1;
 }
 
-mod is_sorted {
-    use super::*;
+fn is_it(byte: &u8) -> bool {
+    *byte == 0xff
+}
 
-    fn in_order(pair: &[u32]) -> bool {
-        pair[0] <= pair[1]
-    }
-
-    #[inline(never)]
-    fn part(data: &Data, at: Range<usize>) -> bool {
-        data.sorted[at.start..at.end + 1].windows(2).all(in_order)
-    }
-
-    pub fn plain(data: &mut Data, turns: usize) -> u64 {
-        u64::from(part(data, 0..turns))
-    }
-
-    #[inline(never)]
-    pub fn strip(data: &mut Data, turns: usize) -> u64 {
-        u64::from(data.sorted[..turns + 1].windows(2).strip().all(in_order))
-    }
-
-    pub async fn strips(data: &mut Data, turns: usize) -> u64 {
-        let mut parts = morpheus_runtime::strips(0..turns);
-        while let Some(at) = parts.next_or_yield().await {
-            if !part(data, at) {
-                return 0;
-            }
-        }
-        1
-    }
-
-    pub async fn by_macro(data: &mut Data, turns: usize) -> u64 {
-        let mut sorted = true;
-        strip!(for pair in data.sorted[..turns + 1].windows(2) {
-            if !in_order(pair) {
-                sorted = false;
-                break;
-            }
-        });
-        u64::from(sorted)
-    }
-
-    pub async fn checkpoint(data: &mut Data, turns: usize, block: usize) -> u64 {
-        for start in (0..turns).step_by(block) {
-            if !part(data, start..turns.min(start + block)) {
-                return 0;
-            }
-            super::checkpoint().await;
-        }
-        1
-    }
-
-    pub async fn every_turn(data: &mut Data, turns: usize) -> u64 {
-        for pair in data.sorted[..turns + 1].windows(2) {
-            if !in_order(pair) {
-                return 0;
-            }
-            super::checkpoint().await;
-        }
-        1
-    }
+fn in_order(pair: &[u32]) -> bool {
+    pair[0] <= pair[1]
 }

@@ -183,6 +183,86 @@ macro_rules! loops {
     };
 }
 
+/// Writes loops that end early in all forms: `NAME "what it does" [kind] turns; part |data, at| FOUND; strip FOUND; for ITEM in
+/// ITEMS; until FOUND_IT => RESULT, else RESULT`. They go through everything here, since what ends them comes last, or not at all.
+///
+/// `part` is the loop as an iterator does it, for all or for a part of the range, and `strip` the same with `.strip()`: the
+/// result, if something ends it.
+macro_rules! searches {
+    ($(
+        $name:ident $about:literal [$kind:ident] $turns:expr;
+        part |$data:ident, $at:ident| $part:expr;
+        strip $strip:expr;
+        for $item:pat in $items:expr;
+        until $is_found:expr => $result:expr, else $without:expr;
+    )*) => {
+        $(
+            mod $name {
+                use super::*;
+
+                #[inline(never)]
+                fn part($data: &Data, $at: Range<usize>) -> Option<u64> {
+                    $part
+                }
+
+                pub fn plain(data: &mut Data, turns: usize) -> u64 {
+                    part(data, 0..turns).unwrap_or($without)
+                }
+
+                #[inline(never)]
+                pub fn strip($data: &mut Data, turns: usize) -> u64 {
+                    let $at = 0..turns;
+                    $strip.unwrap_or($without)
+                }
+
+                pub async fn strips(data: &mut Data, turns: usize) -> u64 {
+                    let mut parts = morpheus_runtime::strips(0..turns);
+                    while let Some(at) = parts.next_or_yield().await {
+                        if let Some(result) = part(data, at) {
+                            return result;
+                        }
+                    }
+                    $without
+                }
+
+                pub async fn by_macro($data: &mut Data, turns: usize) -> u64 {
+                    let ($at, mut result) = (0..turns, $without);
+                    strip!(for $item in $items {
+                        if $is_found {
+                            result = $result;
+                            break;
+                        }
+                    });
+                    result
+                }
+
+                pub async fn checkpoint(data: &mut Data, turns: usize, block: usize) -> u64 {
+                    for start in (0..turns).step_by(block) {
+                        if let Some(result) = part(data, start..turns.min(start + block)) {
+                            return result;
+                        }
+                        morpheus_runtime::checkpoint().await;
+                    }
+                    $without
+                }
+
+                pub async fn every_turn($data: &mut Data, turns: usize) -> u64 {
+                    let $at = 0..turns;
+                    for $item in $items {
+                        if $is_found {
+                            return $result;
+                        }
+                        morpheus_runtime::checkpoint().await;
+                    }
+                    $without
+                }
+            }
+        )*
+        /// Those of them, in this order.
+        const SEARCHES: &[Case] = &[$(case!($name $about $kind $turns)),*];
+    };
+}
+
 /// A row of the table, of functions in the module of that name.
 macro_rules! case {
     ($name:ident $about:literal $kind:ident $turns:expr) => {
@@ -201,4 +281,4 @@ macro_rules! case {
     };
 }
 
-pub(super) use {case, loops};
+pub(super) use {case, loops, searches};

@@ -14,11 +14,10 @@ use crate::pairs::Limit;
 use crate::progress::Progress;
 use crate::report::count;
 use crate::rows::{Figure, Rounds, Row, means, rounds};
-use crate::unit::Unit;
 use crate::{clock, interrupt};
 
 /// The one figure: CPU time of a run of the loop, in nanoseconds.
-const FIGURE: Figure<f64> = Figure::new("CPU time", Unit::Time, |ns| Some(*ns));
+const FIGURE: Figure<f64> = Figure::time("CPU time", |ns| Some(*ns));
 
 /// A block between two checkpoints takes this long.
 const BLOCK: Duration = Duration::from_micros(20);
@@ -66,13 +65,12 @@ async fn all(mut found: Envelope<Options>) -> Result<Envelope<Options>, String> 
         if interrupt::happened() {
             break;
         }
-        found.begin(case.name, &about(case));
         progress.say(case.name.to_owned());
         let mut rounds = Rounds::new(Form::COMPARED.len());
         if let Err(why) = fill(case, &options, &mut data, &progress, &mut rounds).await {
             found.failed.push(format!("{}: {why}", case.name));
         }
-        found.rows.extend(rows(case, &rounds));
+        found.add(case.name, &about(case), rows(case, &rounds));
         progress.finish_run(each);
     }
     progress.clear();

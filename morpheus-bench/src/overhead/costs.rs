@@ -36,18 +36,14 @@ pub fn beside(cost: Row, same: &[f64]) -> Row {
 
 /// Adds the rows of a case, those of which nothing was measured left out.
 pub fn put(found: &mut Found, case: &str, about: &str, rows: impl IntoIterator<Item = Row>) {
-    found.begin(case, about);
-    found.rows.extend(rows.into_iter().filter(|row| row.n > 0));
+    found.add(case, about, rows.into_iter().filter(|row| row.n > 0));
 }
 
 /// Adds what was counted in the measurement of a contender.
 pub fn counted(found: &mut Found, contender: &str, figure: &str, number: f64) {
-    found.begin(
-        COUNTED,
-        "beside the times; the warm-up is the experiments before",
-    );
+    let about = "beside the times; the warm-up is the experiments before";
     let row = Row::new(COUNTED, contender, figure, Unit::Count, vec![number]);
-    found.rows.push(row);
+    found.add(COUNTED, about, [row]);
 }
 
 /// Adds how many experiments came before those that count, and notes if they were not enough.

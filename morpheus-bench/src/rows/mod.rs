@@ -49,6 +49,22 @@ pub enum Part {
     Max,
 }
 
+impl Part {
+    /// This part, in nanoseconds.
+    pub fn of(self, summary: &Summary) -> Option<f64> {
+        let ns = match self {
+            Self::P50 => summary.p50,
+            Self::P99 => summary.p99,
+            Self::P999 => summary.p999,
+            Self::Max => summary.max,
+        };
+        ns.map(|ns| ns as f64)
+    }
+}
+
+/// The samples behind a summary.
+pub const SAMPLES: Figure<Summary> = Figure::count("samples", |summary| Some(summary.n as f64));
+
 /// The suffix of the name of a figure whose row has the percentile curve.
 pub const P50: &str = " p50";
 
@@ -61,6 +77,21 @@ impl<M> Figure<M> {
             of: Of::Number(of),
             is_least: |_| false,
         }
+    }
+
+    /// A time, in nanoseconds.
+    pub const fn time(name: &'static str, of: fn(&M) -> Option<f64>) -> Self {
+        Self::new(name, Unit::Time, of)
+    }
+
+    /// A count.
+    pub const fn count(name: &'static str, of: fn(&M) -> Option<f64>) -> Self {
+        Self::new(name, Unit::Count, of)
+    }
+
+    /// A share.
+    pub const fn share(name: &'static str, of: fn(&M) -> Option<f64>) -> Self {
+        Self::new(name, Unit::Share, of)
     }
 
     /// A part of a latency.
@@ -85,13 +116,7 @@ impl<M> Figure<M> {
             Of::Number(of) => return of(measured),
             Of::Latency(of, part) => (of(measured)?, part),
         };
-        let ns = match part {
-            Part::P50 => summary.p50,
-            Part::P99 => summary.p99,
-            Part::P999 => summary.p999,
-            Part::Max => summary.max,
-        };
-        ns.map(|ns| ns as f64)
+        part.of(summary)
     }
 
     /// Whether it is only known to be at least this.

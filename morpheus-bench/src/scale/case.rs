@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use super::cases::wake::{LONG, WARMUP};
 use super::cases::{
     bounds, contention, deadline, groups, ipc, launch, messaging, pcpu, runtime, soak, spread,
     stress, throughput, wake,
@@ -89,14 +90,14 @@ macro_rules! cases {
 }
 
 cases! {
-    Throughput: Scale, "compressed/s" BytesPassed, throughput::measure, "a compressor for each CPU";
-    Latency: Scale, "wake p99" Time, wake::latency, "a task that wakes every 5 ms, beside two hogs for each CPU";
-    Burst: Scale, "wake p99" Time, wake::burst, "a task that wakes every 5 ms, beside two hogs for each CPU, while bursts of processes are started";
-    Longrun: Scale, "wake p99" Time, wake::longrun, "a task that wakes every 5 ms, beside compressors that have been running for seconds";
+    Throughput: Scale, "compressed/s" BytesPassed, |job| throughput::measure(job, 1), "a compressor for each CPU";
+    Latency: Scale, "wake p99" Time, |job| wake::beside_hogs(job, wake::ONE), "a task that wakes every 5 ms, beside two hogs for each CPU";
+    Burst: Scale, "wake p99" Time, |job| wake::beside_bursts(job, wake::ONE), "a task that wakes every 5 ms, beside two hogs for each CPU, while bursts of processes are started";
+    Longrun: Scale, "wake p99" Time, |job| wake::beside_longrun(job, wake::ONE), "a task that wakes every 5 ms, beside compressors that have been running for seconds";
     Mixed: Scale, "wake p99" Time, wake::mixed, "a task that works 0.3 ms at each wake, beside batch work, others like it, and bursts";
     Deadline: Scale, "frames missed" Share, deadline::measure, "frames of 16.6 ms, a quarter of which is computed in four pieces, beside two hogs for each CPU";
     Ipc: Scale, "round trip p99" Time, ipc::round_trip, "a byte to another process and back, once a millisecond, beside a hog for each CPU";
-    Launch: Scale, "launch p50" Time, launch::measure, "fork, exec and the end of a process, beside two hogs for each CPU";
+    Launch: Scale, "launch p50" Time, |job| launch::measure(job, WARMUP, 1), "fork, exec and the end of a process, beside two hogs for each CPU";
     Messaging: Scale, "messages/s" Count, messaging::measure, "two groups of five senders and five receivers on sockets";
     Pipe: Scale, "round trips/s" Count, ipc::pipe, "a byte to and fro between processes on two CPUs";
     Regimes: Contention, "longest wake" Time at most LONGEST_WAIT_NS, contention::regimes, "light load, half of the CPUs, four hogs for each, and light load again, when wakes must be as short as before";
@@ -120,17 +121,17 @@ cases! {
     RuntimeWatched20: Runtime, "wake p99" Time, |job| runtime::measure(job, "--hogs 20 --hog-via spawn"), "the same beside twenty of these";
     RuntimeServer: Runtime, "requests/s" Count, |job| runtime::measure(job, "--hogs 0 --load 4 --load-rate 100"), "a TCP server on Morpheus, beside a busy thread of another process for each CPU";
     RuntimeServerHogs: Runtime, "requests/s" Count, |job| runtime::measure(job, "--hogs 6 --hog-via spawn --load 4 --load-rate 100"), "the same beside six watched hogs";
-    Sleepers: Features, "wake p99" Time, wake::of_four, "four tasks that wake every 5 ms, beside two hogs for each CPU";
-    SleepersWorking: Features, "wake p99" Time, wake::of_four_working, "four tasks that work 1 ms every 5 ms, beside two hogs for each CPU";
-    SleepersBurst: Features, "wake p99" Time, wake::burst_of_four, "four tasks that wake every 5 ms, beside two hogs for each CPU, while bursts of processes are started";
-    SleepersLongrun: Features, "wake p99" Time, wake::longrun_of_four, "four tasks that work 0.3 ms every 5 ms, beside two compressors for each CPU that have been running for seconds";
+    Sleepers: Features, "wake p99" Time, |job| wake::beside_hogs(job, wake::FOUR), "four tasks that wake every 5 ms, beside two hogs for each CPU";
+    SleepersWorking: Features, "wake p99" Time, |job| wake::beside_hogs(job, wake::FOUR_WORKING), "four tasks that work 1 ms every 5 ms, beside two hogs for each CPU";
+    SleepersBurst: Features, "wake p99" Time, |job| wake::beside_bursts(job, wake::FOUR), "four tasks that wake every 5 ms, beside two hogs for each CPU, while bursts of processes are started";
+    SleepersLongrun: Features, "wake p99" Time, |job| wake::beside_longrun(job, wake::FOUR_EDITORS), "four tasks that work 0.3 ms every 5 ms, beside two compressors for each CPU that have been running for seconds";
     SleepersInteractive: Features, "wake p99" Time, wake::interactive, "four tasks that work 0.3 ms every 5 ms, beside interactive ones that want more than there is";
     SleepersTurncoats: Features, "wake p99" Time, wake::turncoats, "four tasks that wake every 5 ms, beside three for each CPU that sleep for 40 ms and then compute for 120";
     SleepersJobs: Features, "wake p99" Time, wake::jobs, "four tasks that wake every 5 ms, beside three jobs for each CPU at a time, each a new task that computes 5 ms";
     SleepersPinned: Features, "wake p99" Time, wake::pinned, "four tasks on one CPU that wake every 5 ms, beside a hog on each CPU that keeps to it";
-    LaunchLongrun: Features, "launch p50" Time, launch::longrun, "fork, exec and the end of a process, beside two hogs for each CPU that have been running for seconds";
-    LaunchStorm: Features, "launch p50" Time, launch::storm, "fork, exec and the end of four processes for each CPU at a time, beside two hogs for each CPU";
-    ThroughputCrowd: Features, "compressed/s" BytesPassed, throughput::crowd, "three compressors for each CPU";
+    LaunchLongrun: Features, "launch p50" Time, |job| launch::measure(job, LONG, 1), "fork, exec and the end of a process, beside two hogs for each CPU that have been running for seconds";
+    LaunchStorm: Features, "launch p50" Time, |job| launch::measure(job, WARMUP, 4 * job.cpus), "fork, exec and the end of four processes for each CPU at a time, beside two hogs for each CPU";
+    ThroughputCrowd: Features, "compressed/s" BytesPassed, |job| throughput::measure(job, 3), "three compressors for each CPU";
     Light: Features, "longest wait" Time, bounds::light, "a hog of nice 19 among four of nice 0 for each CPU";
     LightSleeper: Features, "longest wait" Time, bounds::light_sleeper, "a task of nice 19 that works 2 ms and sleeps 20, among two hogs of nice 0 for each CPU";
     BehindFront: Features, "longest wait" Time, bounds::behind_front, "a batch task for each CPU among four interactive ones of nice -20 for each, which want two times the machine";

@@ -8,6 +8,7 @@ use super::case::Case;
 use super::soak::Soak;
 use crate::histogram::{Latencies, Summary};
 use crate::host::Host;
+use crate::rows::Part;
 use crate::rows::view::distinct;
 
 /// Everything that was measured, or read from files.
@@ -70,16 +71,12 @@ impl Run {
 
 impl Measured {
     /// Latencies, compared by `value` of them.
-    pub fn latencies(
-        latencies: &Latencies,
-        wall_ns: u64,
-        value: fn(&Summary) -> Option<u64>,
-    ) -> Self {
+    pub fn latencies(latencies: &Latencies, wall_ns: u64, value: Part) -> Self {
         let mut summary = latencies.summary();
         // These are not plotted, and a guest's serial line is slow.
         summary.curve = Vec::new();
         Self {
-            value: value(&summary).map(|ns| ns as f64),
+            value: value.of(&summary),
             count: summary.n,
             latency_ns: Some(summary),
             wall_ns,
@@ -201,7 +198,7 @@ pub(super) mod tests {
     fn latencies_are_compared_by_what_they_are_told() {
         let mut latencies = Latencies::default();
         (1..=2_000).for_each(|us| latencies.record_ns(us * 1_000));
-        let measured = Measured::latencies(&latencies, 5, |summary| summary.p99);
+        let measured = Measured::latencies(&latencies, 5, Part::P99);
         assert!((measured.value.unwrap() / 1_980_000.0 - 1.0).abs() < 0.01);
         assert_eq!((measured.count, measured.wall_ns), (2_000, 5));
         assert_eq!(Measured::rate(10, 2_000_000_000).value, Some(5.0));

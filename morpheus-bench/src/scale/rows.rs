@@ -52,26 +52,20 @@ const OF_THE_RUNTIME: [(&str, &str, Limit); 4] = [
 const SERVER_AT_LEAST: Limit = AtLeast(0.9);
 /// Figures that some cases have beside the one by which schedulers are compared, and how they are read.
 const MORE: [Figure<Measured>; 5] = [
-    Figure::new("timer p50", Unit::Time, |found| more(found, "timer p50")),
-    Figure::new("timer p99", Unit::Time, |found| more(found, "timer p99")),
+    Figure::time("timer p50", |found| more(found, "timer p50")),
+    Figure::time("timer p99", |found| more(found, "timer p99")),
     Figure::latency("p50", Part::P50, |found| found.latency_ns.as_ref()),
     Figure::latency("longest", Part::Max, |found| found.latency_ns.as_ref()),
-    Figure::new("CPU time", Unit::Time, |found| Some(found.cpu_ns? as f64)),
+    Figure::time("CPU time", |found| Some(found.cpu_ns? as f64)),
 ];
 /// The figures of soaks; the first of these is held against a limit.
 const SOAKED: [Figure<Soak>; 6] = [
-    Figure::new("longest wait", Unit::Time, |soak| {
-        Some(soak.loaded.longest_ns as f64)
-    }),
-    Figure::new("without load", Unit::Time, |soak| {
-        Some(soak.quiet.longest_ns as f64)
-    }),
-    Figure::new("p99", Unit::Time, |soak| Some(soak.loaded.p99_ns? as f64)),
-    Figure::new("waits", Unit::Count, |soak| Some(soak.loaded.count as f64)),
-    Figure::new("hotplugs", Unit::Count, |soak| Some(soak.hotplugs as f64)),
-    Figure::new("lines logged", Unit::Count, |soak| {
-        Some(soak.log.len() as f64)
-    }),
+    Figure::time("longest wait", |soak| Some(soak.loaded.longest_ns as f64)),
+    Figure::time("without load", |soak| Some(soak.quiet.longest_ns as f64)),
+    Figure::time("p99", |soak| Some(soak.loaded.p99_ns? as f64)),
+    Figure::count("waits", |soak| Some(soak.loaded.count as f64)),
+    Figure::count("hotplugs", |soak| Some(soak.hotplugs as f64)),
+    Figure::count("lines logged", |soak| Some(soak.log.len() as f64)),
 ];
 
 /// How it was measured, for people.
@@ -101,8 +95,7 @@ pub fn envelope(report: &Report) -> Envelope<Asked> {
                 _ => compared.rows(case, &name),
             };
             if rows.iter().any(|row| row.n > 0) {
-                found.begin(&name, case.about().what);
-                found.rows.extend(rows);
+                found.add(&name, case.about().what, rows);
             }
         }
         found.rows.extend(compared.mean());

@@ -21,7 +21,7 @@ const AROUND: Duration = Duration::from_millis(500);
 const P99: Figure<Seen> =
     Figure::<Seen>::latency("/ping p99", Part::P99, |seen| Some(&seen.ping.latency_ns))
         .or_more(|seen| seen.ping.answered() < 0.99);
-const RATE: Figure<Seen> = Figure::new("answers/s", Unit::Count, |seen| Some(seen.work_per_s));
+const RATE: Figure<Seen> = Figure::count("answers/s", |seen| Some(seen.work_per_s));
 /// All figures, the less important last.
 const FIGURES: [Figure<Seen>; 7] = [
     P99,
@@ -36,7 +36,7 @@ const FIGURES: [Figure<Seen>; 7] = [
         .or_more(|seen| seen.ping.answered() < 1.0),
     Figure::<Seen>::latency("/db p99", Part::P99, |seen| Some(&seen.db.latency_ns))
         .or_more(|seen| seen.db.answered() < 0.99),
-    Figure::new("answered", Unit::Share, |seen| Some(seen.ping.answered())),
+    Figure::share("answered", |seen| Some(seen.ping.answered())),
 ];
 
 const TO_BOUNDED: &str = "p99 ÷ tokio-bounded";
@@ -84,7 +84,6 @@ pub fn measure(options: &Options) -> Result<Envelope<Options>, String> {
             break;
         }
         let case = format!("{clients} clients of {}", options.scene.path());
-        found.begin(&case, "each asks again once it has its answer");
         let mut rounds = Rounds::in_turns(only.len());
         let places = rounds::in_turns(only.len(), options.rounds);
         let filled = rounds.fill(places, |place| {
@@ -101,12 +100,10 @@ pub fn measure(options: &Options) -> Result<Envelope<Options>, String> {
             progress.finish_run(each);
             seen.map_err(|why| format!("{variant} (round {}): {why}", place.round + 1))
         });
-        found
-            .failed
-            .extend(filled.err().map(|why| format!("{case}: {why}")));
-        found
-            .rows
-            .extend(rows(&case, options.scene, clients, only, &rounds));
+        let failed = filled.err().map(|why| format!("{case}: {why}"));
+        found.failed.extend(failed);
+        let rows = rows(&case, options.scene, clients, only, &rounds);
+        found.add(&case, "each asks again once it has its answer", rows);
     }
     progress.clear();
     Ok(found)

@@ -5,7 +5,6 @@ use crate::executor::Escalations;
 use crate::histogram::Summary;
 use crate::load::LoadSummary;
 use crate::rows::{Figure, Part};
-use crate::unit::Unit;
 
 pub const WAKE_P50: &str = "wake p50";
 pub const WAKE_P99: &str = "wake p99";
@@ -27,7 +26,7 @@ pub const CONTROLLER: &str = "controller";
 /// A figure of the runtime's counts of its own interventions: a name, and the field of [`Escalations`].
 macro_rules! escalation {
     ($name:literal, $field:ident) => {
-        count($name, |run| Some(run.escalations.as_ref()?.$field as f64))
+        Figure::count($name, |run| Some(run.escalations.as_ref()?.$field as f64))
     };
 }
 
@@ -42,30 +41,30 @@ pub const FIGURES: [Figure<RunResult>; 39] = [
     lifo("LIFO max", Part::Max),
     mixed("mixed p50", Part::P50),
     mixed(MIXED_P99, Part::P99),
-    count(MIXED_POLLS, |run| run.mix_polls_per_s),
-    count(REQUESTS, |run| Some(run.load.as_ref()?.requests_per_s)),
+    Figure::count(MIXED_POLLS, |run| run.mix_polls_per_s),
+    Figure::count(REQUESTS, |run| Some(run.load.as_ref()?.requests_per_s)),
     request("request p50", Part::P50).or_more(|run| answered(run) < 0.5),
     request(REQUEST_P99, Part::P99).or_more(|run| answered(run) < 0.99),
-    count(POLLS, |run| run.busy_polls_per_s),
-    share(HOG_CPU, |run| Some(run.hog.as_ref()?.cpu_share)),
-    share(NEIGHBOURS, |run| run.neighbours_cpu),
-    count(WAKEUPS, |run| Some(run.wakeups? as f64)),
+    Figure::count(POLLS, |run| run.busy_polls_per_s),
+    Figure::share(HOG_CPU, |run| Some(run.hog.as_ref()?.cpu_share)),
+    Figure::share(NEIGHBOURS, |run| run.neighbours_cpu),
+    Figure::count(WAKEUPS, |run| Some(run.wakeups? as f64)),
     wake(WAKE_MAX, Part::Max).or_more(|run| unserved(run) > 0.01),
     timer(TIMER_MAX, Part::Max).or_more(|run| unwoken(run) > 0.01),
-    share(CONTROLLER, |run| run.controller_cpu_share),
+    Figure::share(CONTROLLER, |run| run.controller_cpu_share),
     wake("wake p99.9", Part::P999).or_more(|run| unserved(run) > 0.001),
-    count("hog polls", |run| Some(run.hog.as_ref()?.polls as f64)),
-    count(UNFINISHED, |run| Some(run.hog.as_ref()?.unfinished as f64)),
+    Figure::count("hog polls", |run| Some(run.hog.as_ref()?.polls as f64)),
+    Figure::count(UNFINISHED, |run| Some(run.hog.as_ref()?.unfinished as f64)),
     escalation!("requests to yield", requests),
     escalation!("takeovers", takeovers),
     escalation!("demotions", demotions),
     escalation!("throttles", throttles),
     escalation!("most spares", spares_peak),
-    count("link's events", |run| Some(linked(run)?.link_events as f64)),
-    Figure::new("detected p99", Unit::Time, |run| {
+    Figure::count("link's events", |run| Some(linked(run)?.link_events as f64)),
+    Figure::time("detected p99", |run| {
         Some(linked(run)?.detection_p99_ns as f64)
     }),
-    Figure::new("replaced p99", Unit::Time, |run| {
+    Figure::time("replaced p99", |run| {
         Some(linked(run)?.takeover_p99_ns as f64)
     }),
     // From the time at which the wake was meant to be.
@@ -73,17 +72,17 @@ pub const FIGURES: [Figure<RunResult>; 39] = [
         Some(&run.wake_intended_ns)
     })
     .or_more(|run| unserved(run) > 0.01),
-    count("asked for/s", |run| Some(run.load.as_ref()?.wanted_per_s)),
-    count("hogs without a poll", |run| {
+    Figure::count("asked for/s", |run| Some(run.load.as_ref()?.wanted_per_s)),
+    Figure::count("hogs without a poll", |run| {
         Some(run.hog.as_ref()?.without_a_poll as f64)
     }),
     escalation!("convictions", convictions),
     escalation!("polls in place", in_place_polls),
     escalation!("most in place", in_place_peak),
-    Figure::new("detected p50", Unit::Time, |run| {
+    Figure::time("detected p50", |run| {
         Some(linked(run)?.detection_p50_ns as f64)
     }),
-    count("wakes", |run| {
+    Figure::count("wakes", |run| {
         Some(run.wake_ns.n as f64).filter(|n| *n > 0.0)
     }),
 ];
@@ -108,14 +107,6 @@ const fn request(name: &'static str, part: Part) -> Figure<RunResult> {
     Figure::latency(name, part, |run| {
         run.load.as_ref().map(|load| &load.latency_ns)
     })
-}
-
-const fn count(name: &'static str, of: fn(&RunResult) -> Option<f64>) -> Figure<RunResult> {
-    Figure::new(name, Unit::Count, of)
-}
-
-const fn share(name: &'static str, of: fn(&RunResult) -> Option<f64>) -> Figure<RunResult> {
-    Figure::new(name, Unit::Share, of)
 }
 
 /// The counts of a run in which a link has reported events.

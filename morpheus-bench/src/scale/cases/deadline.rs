@@ -10,6 +10,7 @@ use super::wake::WARMUP;
 use crate::clock::monotonic_ns;
 use crate::histogram::Latencies;
 use crate::jitter::sleep::Call;
+use crate::rows::Part;
 use crate::{thread, work};
 
 /// Sixty frames a second.
@@ -37,7 +38,7 @@ pub fn measure(job: &Job) -> Answer {
             work::burn(PIECE, |_| ());
         }
     });
-    let mut measured = Measured::latencies(&latencies, wall_ns, |_| None);
+    let mut measured = Measured::latencies(&latencies, wall_ns, Part::P50);
     measured.value = frames.missed_share();
     measured.count = frames.begun;
     Ok(measured)
@@ -47,9 +48,7 @@ pub fn measure(job: &Job) -> Answer {
 pub fn compositor(job: &Job) -> Answer {
     let _hogs = Probe::Hog.start(job.cpus)?;
     let (latencies, _, wall_ns) = show(job, COMPOSITOR, || work::burn(DRAWING, |_| ()));
-    Ok(Measured::latencies(&latencies, wall_ns, |summary| {
-        summary.p50
-    }))
+    Ok(Measured::latencies(&latencies, wall_ns, Part::P50))
 }
 
 /// The frames of a task of this name, how long each took, and how long all took. As on a screen: each 16.6 ms a frame is due, and

@@ -9,6 +9,7 @@ use super::wake::WARMUP;
 use crate::clock::monotonic_ns;
 use crate::histogram::Latencies;
 use crate::jitter::sleep::Call;
+use crate::rows::Part;
 use crate::{cpus, thread};
 
 /// Pairs that talk: where an answer takes long, one alone would not ask often enough for a percentile.
@@ -39,9 +40,7 @@ pub fn round_trip(job: &Job) -> Answer {
         Ok(())
     })?;
     let wall_ns = monotonic_ns() - start;
-    Ok(Measured::latencies(&latencies, wall_ns, |summary| {
-        summary.p99
-    }))
+    Ok(Measured::latencies(&latencies, wall_ns, Part::P99))
 }
 
 /// Asks now and then, until a time.

@@ -5,34 +5,17 @@ use std::time::Duration;
 use super::super::child::{Answer, Job};
 use super::super::probes::{Probe, burst};
 use super::super::result::Measured;
-use super::wake::{LONG, WARMUP};
 use crate::clock::monotonic_ns;
 use crate::histogram::Latencies;
+use crate::rows::Part;
 use crate::thread;
 
 /// Between two launches, as a person or a shell script pauses.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Processes of a build step, for each CPU.
-const STEP: usize = 4;
-
-/// One after the other, beside two hogs for each CPU.
-pub fn measure(job: &Job) -> Answer {
-    launches(job, WARMUP, 1)
-}
-
-/// The same beside hogs that have been running for long.
-pub fn longrun(job: &Job) -> Answer {
-    launches(job, LONG, 1)
-}
-
-/// Several at a time, of which the last one's end counts.
-pub fn storm(job: &Job) -> Answer {
-    launches(job, WARMUP, STEP * job.cpus)
-}
-
-/// `count` processes, and again when all have ended: half of the times that this takes.
-fn launches(job: &Job, warmup: Duration, count: usize) -> Answer {
+/// Beside two hogs for each CPU that have been running for `warmup`: `count` processes at a time, of which the last one's end
+/// counts, and again when all have ended. Half of the times that this takes.
+pub fn measure(job: &Job, warmup: Duration, count: usize) -> Answer {
     let _hogs = Probe::Hog.start(2 * job.cpus)?;
     thread::name_current(c"scale-launch");
     std::thread::sleep(warmup);
@@ -45,7 +28,5 @@ fn launches(job: &Job, warmup: Duration, count: usize) -> Answer {
         std::thread::sleep(PAUSE);
     }
     let wall_ns = monotonic_ns() - start;
-    Ok(Measured::latencies(&latencies, wall_ns, |summary| {
-        summary.p50
-    }))
+    Ok(Measured::latencies(&latencies, wall_ns, Part::P50))
 }

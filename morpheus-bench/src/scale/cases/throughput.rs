@@ -9,21 +9,8 @@ use super::super::probes::Probe;
 use super::super::result::Measured;
 use crate::clock::monotonic_ns;
 
-/// Compressors for each CPU, where they share it.
-const CROWD: usize = 3;
-
-/// By a compressor for each CPU.
-pub fn measure(job: &Job) -> Answer {
-    by(job, 1)
-}
-
-/// By several for each CPU.
-pub fn crowd(job: &Job) -> Answer {
-    by(job, CROWD)
-}
-
 /// Each has the same number of blocks, and all begin together: what counts is when the last one is done.
-fn by(job: &Job, for_each_cpu: usize) -> Answer {
+pub fn measure(job: &Job, for_each_cpu: usize) -> Answer {
     let blocks = job.blocks_per_s * job.duration().as_secs_f64() / for_each_cpu as f64;
     let each = blocks.ceil().max(1.0) as u64;
     let compressors = for_each_cpu * job.cpus;

@@ -11,6 +11,7 @@ use crate::clock::monotonic_ns;
 use crate::histogram::Latencies;
 use crate::jitter::sleep::Call;
 use crate::pace::Pace;
+use crate::rows::Part;
 use crate::{cpus, thread, work};
 
 /// Between two wakes. No multiple of a tick, so that they fall on every part of one.
@@ -33,7 +34,7 @@ const JOBS: usize = 3;
 
 /// Tasks that sleep, and whose latencies are measured once everything else has started.
 #[derive(Clone, Copy)]
-struct Sleepers {
+pub struct Sleepers {
     count: usize,
     /// Until everything else has started.
     warmup: Duration,
@@ -43,66 +44,40 @@ struct Sleepers {
     cpu: Option<usize>,
 }
 
-const ONE: Sleepers = Sleepers {
+/// One that only wakes.
+pub const ONE: Sleepers = Sleepers {
     count: 1,
     warmup: WARMUP,
     work: Duration::ZERO,
     cpu: None,
 };
-const FOUR: Sleepers = Sleepers { count: 4, ..ONE };
-/// Together they want more than half of two CPUs: they are ahead of hogs now and then.
-const FOUR_WORKING: Sleepers = Sleepers {
+/// Four of these.
+pub const FOUR: Sleepers = Sleepers { count: 4, ..ONE };
+/// Four that together want more than half of two CPUs: they are ahead of hogs now and then.
+pub const FOUR_WORKING: Sleepers = Sleepers {
     work: Duration::from_millis(1),
     ..FOUR
 };
-const FOUR_EDITORS: Sleepers = Sleepers {
+/// Four that work as an editor does.
+pub const FOUR_EDITORS: Sleepers = Sleepers {
     work: EDITOR_WORK,
     ..FOUR
 };
 
 /// Beside two hogs for each CPU.
-pub fn latency(job: &Job) -> Answer {
-    beside_hogs(job, ONE)
-}
-
-/// The same of four tasks.
-pub fn of_four(job: &Job) -> Answer {
-    beside_hogs(job, FOUR)
-}
-
-/// The same of four tasks that work.
-pub fn of_four_working(job: &Job) -> Answer {
-    beside_hogs(job, FOUR_WORKING)
-}
-
-fn beside_hogs(job: &Job, sleepers: Sleepers) -> Answer {
+pub fn beside_hogs(job: &Job, sleepers: Sleepers) -> Answer {
     let _hogs = Probe::Hog.start(2 * job.cpus)?;
     sleepers.wakes(job)
 }
 
-/// Beside two hogs for each CPU, while processes are started in bursts.
-pub fn burst(job: &Job) -> Answer {
+/// The same while processes are started in bursts.
+pub fn beside_bursts(job: &Job, sleepers: Sleepers) -> Answer {
     let _storm = Probe::Storm.start(1)?;
-    beside_hogs(job, ONE)
-}
-
-/// The same of four tasks.
-pub fn burst_of_four(job: &Job) -> Answer {
-    let _storm = Probe::Storm.start(1)?;
-    beside_hogs(job, FOUR)
+    beside_hogs(job, sleepers)
 }
 
 /// Beside two compressors for each CPU that have been running for long.
-pub fn longrun(job: &Job) -> Answer {
-    beside_longrun(job, ONE)
-}
-
-/// The same of four tasks that work a little.
-pub fn longrun_of_four(job: &Job) -> Answer {
-    beside_longrun(job, FOUR_EDITORS)
-}
-
-fn beside_longrun(job: &Job, sleepers: Sleepers) -> Answer {
+pub fn beside_longrun(job: &Job, sleepers: Sleepers) -> Answer {
     let _compressors = Probe::Grind.start(2 * job.cpus)?;
     let warmup = LONG;
     Sleepers { warmup, ..sleepers }.wakes(job)
@@ -176,7 +151,7 @@ impl Sleepers {
             Ok(all)
         })?;
         let wall_ns = monotonic_ns() - start;
-        Ok(Measured::latencies(&all, wall_ns, |summary| summary.p99))
+        Ok(Measured::latencies(&all, wall_ns, Part::P99))
     }
 }
 
