@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Read;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -102,7 +103,8 @@ pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-fn line(path: &str) -> Option<String> {
+/// The trimmed text of a file of the kernel's; `None` where there is none.
+pub fn line(path: impl AsRef<Path>) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())

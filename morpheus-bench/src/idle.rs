@@ -1,7 +1,8 @@
 //! Idle states of a CPU: which there are, and how much time was spent in each.
 
-use std::fs;
 use std::path::Path;
+
+use crate::host;
 
 /// Readings of the idle states of one CPU. Empty where the kernel has none to choose from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,10 +39,10 @@ impl States {
     fn read_from(directory: &Path) -> Self {
         let state = |number: usize| {
             let directory = directory.join(format!("state{number}"));
-            let text = |name: &str| fs::read_to_string(directory.join(name)).ok();
-            let number = |name: &str| text(name).and_then(|text| text.trim().parse().ok());
+            let text = |name: &str| host::line(directory.join(name));
+            let number = |name: &str| text(name).and_then(|text| text.parse().ok());
             Some(State {
-                name: text("name")?.trim().to_owned(),
+                name: text("name")?,
                 latency_us: number("latency").unwrap_or(0),
                 time_us: number("time")?,
                 entries: number("usage")?,
@@ -70,6 +71,8 @@ impl States {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn write(directory: &Path, number: usize, values: [&str; 4]) {

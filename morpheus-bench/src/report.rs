@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use indicatif::HumanCount;
 use serde::Serialize;
 
 use crate::interrupt;
@@ -25,15 +26,7 @@ pub fn time(ns: u64) -> String {
 
 /// A whole number with thousands separated: `16,000`.
 pub fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    HumanCount(n).to_string()
 }
 
 /// How many times `a` is `b`, as people say it: `1,300`, `12`, `1.4`.

@@ -1,6 +1,5 @@
 //! A sched_ext scheduler that a benchmark starts and stops, and whether one is in force.
 
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::bustle::Bustle;
-use crate::neighbours;
+use crate::{host, neighbours};
 
 /// Where the kernel says what is in force.
 pub const DIRECTORY: &str = "/sys/kernel/sched_ext";
@@ -22,7 +21,7 @@ const SETTLING: Duration = Duration::from_millis(500);
 
 /// Whether a sched_ext scheduler is in force, by a directory such as [`DIRECTORY`].
 pub fn is_loaded(directory: &Path) -> bool {
-    fs::read_to_string(directory.join("state")).is_ok_and(|state| state.trim() == "enabled")
+    host::line(directory.join("state")).is_some_and(|state| state == "enabled")
 }
 
 /// A sched_ext scheduler that is in force, as the kernel tells it from others.
@@ -37,12 +36,10 @@ pub struct Loaded {
 
 /// The scheduler in force, by a directory such as [`DIRECTORY`]; `None` is the kernel's own.
 pub fn loaded(directory: &Path) -> Option<Loaded> {
-    let line = |name: &str| fs::read_to_string(directory.join(name));
+    let line = |name: &str| host::line(directory.join(name));
     is_loaded(directory).then(|| Loaded {
-        ops: line("root/ops").unwrap_or_default().trim().to_owned(),
-        sequence: line("enable_seq")
-            .ok()
-            .and_then(|number| number.trim().parse().ok()),
+        ops: line("root/ops").unwrap_or_default(),
+        sequence: line("enable_seq").and_then(|number| number.parse().ok()),
     })
 }
 
@@ -155,6 +152,8 @@ impl Drop for Scheduler {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn directory(name: &str, state: &str) -> PathBuf {

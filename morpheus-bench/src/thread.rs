@@ -1,6 +1,7 @@
 //! The settings that the measuring threads request from the kernel for themselves.
 
 use std::ffi::CStr;
+use std::sync::{Mutex, MutexGuard};
 use std::thread::{JoinHandle, ScopedJoinHandle};
 use std::time::Duration;
 
@@ -81,6 +82,11 @@ pub fn timer_slack_ns() -> u64 {
 pub fn die_with_parent() {
     // SAFETY: PR_SET_PDEATHSIG takes a signal number and touches no memory of ours.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
+}
+
+/// The content of a mutex under which no code panics.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no code panics under it")
 }
 
 /// Whether this process has a thread of this name.

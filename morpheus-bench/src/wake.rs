@@ -17,7 +17,7 @@ use crate::executor::{Executor, Spawn};
 use crate::histogram::Latencies;
 use crate::pace::Pace;
 use crate::settle::Settle;
-use crate::thread;
+use crate::thread::{self, lock};
 
 #[derive(Clone, Copy)]
 struct Stamp {
@@ -94,7 +94,7 @@ impl Mailbox {
     }
 
     fn serve(&self, stamp: Stamp, now: Instant) {
-        let mut state = self.state.lock().expect("no code panics under it");
+        let mut state = lock(&self.state);
         if state.closed {
             return;
         }
@@ -113,10 +113,7 @@ impl Mailbox {
     pub fn wake(&self, intended: Instant) {
         let sent = Instant::now();
         let stamp = Stamp { intended, sent };
-        self.sent
-            .lock()
-            .expect("no code panics under it")
-            .push(stamp);
+        lock(&self.sent).push(stamp);
         // Fails only when the runtime has dropped the task; the wake is unserved then.
         let _ = self.sender.send(stamp);
     }
@@ -128,17 +125,17 @@ impl Mailbox {
 
     /// Wakes so far that count, served or not.
     pub fn sent(&self) -> u64 {
-        let sent = self.sent.lock().expect("no code panics under it");
+        let sent = lock(&self.sent);
         let before = sent.partition_point(|stamp| !self.begin.counts(stamp.intended));
         (sent.len() - before) as u64
     }
 
     /// Ends the counting at `end`.
     pub fn close(&self, end: Instant) -> Wakes {
-        let mut state = self.state.lock().expect("no code panics under it");
+        let mut state = lock(&self.state);
         state.closed = true;
         let mut wakes = std::mem::take(&mut state.wakes);
-        let sent = self.sent.lock().expect("no code panics under it");
+        let sent = lock(&self.sent);
         for stamp in &sent[state.served..] {
             if self.begin.counts(stamp.intended) && stamp.sent <= end {
                 wakes.unserved += 1;

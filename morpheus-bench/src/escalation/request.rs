@@ -13,6 +13,7 @@ use crate::executor::{Executor, Spawn};
 use crate::histogram::{Latencies, Summary};
 use crate::progress::Progress;
 use crate::rows::{Figure, Rounds};
+use crate::thread::lock;
 use crate::{clock, interrupt, latency_figures, work};
 use morpheus_runtime::{Builder, Mechanism};
 
@@ -70,7 +71,7 @@ pub fn measure(options: &Options, envelope: &mut Envelope<Options>) -> Result<()
     let progress = Progress::new(BUDGET * 2 * polls, options.json);
     let begun = Instant::now();
     loop {
-        let done = shared.lock().expect("no code panics under it").done;
+        let done = lock(&shared).done;
         if done >= polls {
             break;
         }
@@ -79,7 +80,7 @@ pub fn measure(options: &Options, envelope: &mut Envelope<Options>) -> Result<()
         std::thread::sleep(Duration::from_millis(20));
     }
     progress.clear();
-    let polls = shared.lock().expect("no code panics under it");
+    let polls = lock(&shared);
     if polls.used.is_empty() && !interrupt::happened() {
         return Err(format!("no poll was asked to yield within {NEVER:?}"));
     }
@@ -117,7 +118,7 @@ async fn polls_until_asked(shared: Arc<Mutex<Polls>>, polls: u32) {
         }
         let (used, passed) = (clock::thread_cpu() - begun_cpu, begun.elapsed());
         {
-            let mut found = shared.lock().expect("no code panics under it");
+            let mut found = lock(&shared);
             if poll > WARM_UP && asked {
                 found.used.record(used);
                 found.passed.record(passed);

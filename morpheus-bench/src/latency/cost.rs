@@ -34,15 +34,10 @@ const CPU: Figure<f64> = Figure::time("CPU time", |ns| Some(*ns));
 /// The limit of the CPU time with checkpoints, as a ratio to that without.
 const LIMIT: Limit = Limit::AtMost(1.005);
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Without,
-    With,
-    WithoutAgain,
-}
-
-/// CPU time of an operation in one pair, of each kind.
+/// CPU time of an operation in one pair: without checkpoints, with them, and without again.
 type Times = [f64; 3];
+/// The place of the time with checkpoints.
+const WITH: usize = 1;
 
 /// Measures, or until Ctrl-C, and adds the rows.
 ///
@@ -127,13 +122,12 @@ async fn warm_up(operations: usize, every: usize) {
 
 async fn measure_pair(operations: usize, every: usize) -> Times {
     let mut times: [Vec<f64>; 3] = Default::default();
-    let kinds = [Kind::Without, Kind::With, Kind::WithoutAgain];
-    for (_, kind) in interleaved(&kinds, BLOCKS) {
+    for (_, kind) in interleaved(&[0, WITH, 2], BLOCKS) {
         let time = match kind {
-            Kind::With => block::<true>(operations, every).await,
-            Kind::Without | Kind::WithoutAgain => block::<false>(operations, every).await,
+            WITH => block::<true>(operations, every).await,
+            _ => block::<false>(operations, every).await,
         };
-        times[kind as usize].extend(time);
+        times[kind].extend(time);
     }
     times.map(|times| median(times).unwrap_or(f64::NAN))
 }

@@ -15,6 +15,7 @@ use crate::neighbours::Neighbours;
 use crate::pace::Pace;
 use crate::progress::Progress;
 use crate::settle::Settle;
+use crate::thread::lock;
 use crate::{host, interrupt, thread, work};
 
 /// The iterations of one operation.
@@ -25,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const WARMUP_LOOKS: usize = 20;
 
 /// The latencies and counts of one run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Measured {
     /// From the intended start of an operation to its end.
     pub response: Latencies,
@@ -115,7 +116,7 @@ impl Shared {
     }
 
     fn count(&self, number: usize, due_ns: u64, start_ns: u64, end_ns: u64) {
-        let mut done = self.tasks[number].lock().expect("no code panics under it");
+        let mut done = lock(&self.tasks[number]);
         if done.closed {
             return;
         }
@@ -155,9 +156,8 @@ impl Shared {
     fn warming_median(&self) -> Option<u64> {
         let mut all = Latencies::default();
         for task in &self.tasks {
-            let empty = Latencies::default();
-            let mut done = task.lock().expect("no code panics under it");
-            all.add(&std::mem::replace(&mut done.warming, empty));
+            let mut done = lock(task);
+            all.add(&std::mem::take(&mut done.warming));
         }
         all.summary().p50
     }
@@ -221,14 +221,11 @@ pub fn measure(morpheus: &Morpheus, options: &Options) -> Result<Measured, Strin
         .join()
         .map_err(|_| "the thread that starts operations ended early".to_owned())?;
     let mut measured = Measured {
-        response: Latencies::default(),
-        service: Latencies::default(),
         clock: late,
-        done: 0,
-        asked: 0,
         lasted: Duration::from_nanos(end_ns - from_ns),
         warmup: Duration::from_nanos(from_ns - begun_ns),
         settled: settle.is_settled(),
+        ..Measured::default()
     };
     for (number, done) in tasks.iter().enumerate() {
         measured.response.add(&done.response);
@@ -251,7 +248,7 @@ fn close(shared: &Shared) -> Vec<Done> {
             closed: true,
             ..Done::default()
         };
-        std::mem::replace(&mut *task.lock().expect("no code panics under it"), closed)
+        std::mem::replace(&mut *lock(task), closed)
     };
     shared.tasks.iter().map(take).collect()
 }

@@ -126,17 +126,14 @@ fn compared(
 }
 
 fn shown(ratio: &Ratio, with_interval: bool) -> String {
-    let (Some(median), Some(mut text)) = (ratio.median, view::ratio(ratio)) else {
+    let Some(mut text) = view::ratio(ratio) else {
         return String::new();
     };
     if let Verdict::Differs { .. } = ratio.verdict {
         text = format!("**{text}**");
     }
-    if let (true, Some((low, high))) = (with_interval, ratio.low.zip(ratio.high)) {
-        let digits = view::ratio_digits(median);
-        text += &format!(" ({low:.digits$}–{high:.digits$})");
-    }
-    text
+    let interval = view::ratio_interval(ratio).filter(|_| with_interval);
+    text + &interval.unwrap_or_default()
 }
 
 fn in_turns(case: &str, own: &[&Row]) -> String {

@@ -105,10 +105,7 @@ pub fn findings(rows: &[Row]) -> Vec<[String; 6]> {
     let line = |row: &Row| {
         let (finding, ratio) = (row.finding?, row.ratio.as_ref()?);
         let mut times = self::ratio(ratio).unwrap_or_default();
-        if let Some((low, high)) = ratio.low.zip(ratio.high) {
-            let digits = ratio_digits(ratio.median?);
-            times += &format!(" ({low:.digits$}–{high:.digits$})");
-        }
+        times += &ratio_interval(ratio).unwrap_or_default();
         Some([
             row.contender.clone(),
             format!("{}: {}", row.case, row.figure),
@@ -178,7 +175,14 @@ pub fn ratio(ratio: &Ratio) -> Option<String> {
     Some(format!("{median:.digits$}"))
 }
 
+/// The interval of a ratio, to as many digits, in brackets behind it.
+pub fn ratio_interval(ratio: &Ratio) -> Option<String> {
+    let (low, high) = ratio.low.zip(ratio.high)?;
+    let digits = ratio_digits(ratio.median?);
+    Some(format!(" ({low:.digits$}–{high:.digits$})"))
+}
+
 /// How many digits behind the point a ratio of this size needs.
-pub fn ratio_digits(median: f64) -> usize {
+fn ratio_digits(median: f64) -> usize {
     if median < 9.95 { 3 } else { 1 }
 }

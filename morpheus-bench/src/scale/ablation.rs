@@ -44,7 +44,7 @@ pub fn envelope(report: &Report) -> Envelope<Asked> {
     for cpus in report.cpus() {
         let loads = report.cases().into_iter();
         for case in loads.filter(|case| report.of(cpus, *case, OWN[0]).next().is_some()) {
-            let name = named(report, case, cpus);
+            let name = report.name(case, cpus);
             found.begin(&name, case.about().what);
             for figure in figures(case) {
                 let there = values(report, cpus, case, OWN[0], &figure);
@@ -73,13 +73,6 @@ pub fn envelope(report: &Report) -> Envelope<Asked> {
     found.notes.extend(rows::failures(report));
     found.rows.extend(compared.into_iter().map(|(.., row)| row));
     found
-}
-
-fn named(report: &Report, case: Case, cpus: usize) -> String {
-    match report.cpus().len() {
-        1 => case.name(),
-        _ => format!("{}, {cpus} CPUs", case.name()),
-    }
 }
 
 fn features(report: &Report) -> Vec<Feature> {
@@ -145,7 +138,7 @@ fn compare(
     let option = if feature.is_on { "without" } else { "with" };
     let contender = format!("{option} {}", feature.name);
     let each = switched.into_iter().map(|(_, value)| value).collect();
-    let name = named(report, case, cpus);
+    let name = report.name(case, cpus);
     let mut row = Row::new(&name, &contender, figure.name, figure.unit, each);
     let ratio = Ratio::new(AS_IT_IS, pairs, None);
     // More of it, switched the other way, is better with the feature as it is, or worse.

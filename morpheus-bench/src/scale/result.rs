@@ -134,6 +134,15 @@ impl Report {
         cases
     }
 
+    /// The name of a case, with the number of CPUs where there are several.
+    pub fn name(&self, case: Case, cpus: usize) -> String {
+        match (self.cpus().len(), cpus) {
+            (1, _) => case.name(),
+            (_, 1) => format!("{}, 1 CPU", case.name()),
+            (_, cpus) => format!("{}, {cpus} CPUs", case.name()),
+        }
+    }
+
     /// Its runs, failed ones too.
     pub fn of(&self, cpus: usize, case: Case, scheduler: &str) -> impl Iterator<Item = &Run> {
         self.runs

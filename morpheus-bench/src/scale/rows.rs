@@ -127,11 +127,7 @@ struct Compared<'a> {
 
 impl Compared<'_> {
     fn name(&self, case: Case) -> String {
-        match (self.report.cpus().len(), self.cpus) {
-            (1, _) => case.name(),
-            (_, 1) => format!("{}, 1 CPU", case.name()),
-            (_, cpus) => format!("{}, {cpus} CPUs", case.name()),
-        }
+        self.report.name(case, self.cpus)
     }
 
     fn series(&self, case: Case, scheduler: &str, of: impl Fn(&Measured) -> Option<f64>) -> Series {

@@ -21,79 +21,55 @@ const EIGHT: Machine = Machine { cpus: 8, caches: 1 };
 /// Where features are tried beside the loads that they were made for, to see what they cost.
 const ELSEWHERE: [Case; 2] = [Case::SleepersBurst, Case::Messaging];
 
-/// A feature and its loads.
-#[derive(Clone, Copy, Debug)]
-pub struct Trial {
-    feature: &'static str,
-    machine: Machine,
-    /// The loads that it was made for.
-    made_for: &'static [Case],
-}
-
-const fn trial(feature: &'static str, machine: Machine, made_for: &'static [Case]) -> Trial {
-    Trial {
-        feature,
-        machine,
-        made_for,
-    }
-}
+/// A feature, the machine that it is tried on, and the loads that it was made for.
+pub type Trial = (&'static str, Machine, &'static [Case]);
 
 /// All of them.
 #[rustfmt::skip]
 pub const TRIALS: &[Trial] = &[
-    trial("tiers", SMALL, &[Case::Sleepers, Case::SleepersWorking]),
-    trial("tier-slices", SMALL, &[Case::ThroughputCrowd]),
-    trial("cpu-bound", SMALL, &[Case::SleepersTurncoats]),
-    trial("immature-gate", SMALL, &[Case::SleepersJobs]),
-    trial("wakeup-preemption", SMALL, &[Case::Sleepers, Case::SleepersWorking]),
-    trial("tick-preemption", SMALL, &[Case::SleepersInteractive]),
-    trial("requeue-preemption", SMALL, &[Case::Compositor]),
-    trial("min-run", SMALL, &[Case::Pipe]),
-    trial("make-up", SMALL, &[Case::SleepersInteractive]),
-    trial("sync-pause", SMALL, &[Case::Messaging]),
-    trial("sync-crowd", SMALL, &[Case::Messaging]),
-    trial("sync-ahead", SMALL, &[Case::Ipc]),
-    trial("previous", SMALL, &[Case::SleepersInteractive]),
-    trial("boost", SMALL, &[Case::Compositor]),
-    trial("kick-idle", SMALL, &[Case::Displaced]),
-    trial("reenqueue", SMALL, &[Case::Displaced]),
-    trial("pinned-clock", SMALL, &[Case::SleepersPinned]),
-    trial("rescue", SMALL, &[Case::Light]),
-    trial("starvation-rescue", SMALL, &[Case::BehindFront]),
-    trial("cgroup-weight", SMALL, &[Case::GroupWeight]),
-    trial("cgroup-max", SMALL, &[Case::GroupLimit]),
-    trial("cusum", SMALL, &[Case::LaunchStorm]),
-    trial("wakeup-burst", SMALL, &[Case::LaunchStorm]),
-    trial("longrun", SMALL, &[Case::LaunchLongrun]),
-    trial("deficit", SMALL, &[Case::BehindFront, Case::BehindPinned]),
-    trial("sojourn-rescue", SMALL, &[Case::BehindFront]),
-    trial("overflow-rescue", SMALL, &[Case::BehindPinned]),
-    trial("idle-depth", SMALL, &[Case::WakeBurst]),
-    trial("adapt", SMALL, &[Case::ThroughputCrowd, Case::LaunchLongrun]),
-    trial("steal", TWO_CACHES, &[Case::Halves]),
-    trial("domain-clock", TWO_CACHES, &[Case::Newcomer]),
-    trial("vtime-ceiling", EIGHT, &[Case::LightSleeper]),
+    ("tiers", SMALL, &[Case::Sleepers, Case::SleepersWorking]),
+    ("tier-slices", SMALL, &[Case::ThroughputCrowd]),
+    ("cpu-bound", SMALL, &[Case::SleepersTurncoats]),
+    ("immature-gate", SMALL, &[Case::SleepersJobs]),
+    ("wakeup-preemption", SMALL, &[Case::Sleepers, Case::SleepersWorking]),
+    ("tick-preemption", SMALL, &[Case::SleepersInteractive]),
+    ("requeue-preemption", SMALL, &[Case::Compositor]),
+    ("min-run", SMALL, &[Case::Pipe]),
+    ("make-up", SMALL, &[Case::SleepersInteractive]),
+    ("sync-pause", SMALL, &[Case::Messaging]),
+    ("sync-crowd", SMALL, &[Case::Messaging]),
+    ("sync-ahead", SMALL, &[Case::Ipc]),
+    ("previous", SMALL, &[Case::SleepersInteractive]),
+    ("boost", SMALL, &[Case::Compositor]),
+    ("kick-idle", SMALL, &[Case::Displaced]),
+    ("reenqueue", SMALL, &[Case::Displaced]),
+    ("pinned-clock", SMALL, &[Case::SleepersPinned]),
+    ("rescue", SMALL, &[Case::Light]),
+    ("starvation-rescue", SMALL, &[Case::BehindFront]),
+    ("cgroup-weight", SMALL, &[Case::GroupWeight]),
+    ("cgroup-max", SMALL, &[Case::GroupLimit]),
+    ("cusum", SMALL, &[Case::LaunchStorm]),
+    ("wakeup-burst", SMALL, &[Case::LaunchStorm]),
+    ("longrun", SMALL, &[Case::LaunchLongrun]),
+    ("deficit", SMALL, &[Case::BehindFront, Case::BehindPinned]),
+    ("sojourn-rescue", SMALL, &[Case::BehindFront]),
+    ("overflow-rescue", SMALL, &[Case::BehindPinned]),
+    ("idle-depth", SMALL, &[Case::WakeBurst]),
+    ("adapt", SMALL, &[Case::ThroughputCrowd, Case::LaunchLongrun]),
+    ("steal", TWO_CACHES, &[Case::Halves]),
+    ("domain-clock", TWO_CACHES, &[Case::Newcomer]),
+    ("vtime-ceiling", EIGHT, &[Case::LightSleeper]),
 ];
-
-impl Trial {
-    /// The cases under which it is tried.
-    fn cases(self, elsewhere: bool) -> Vec<Case> {
-        let mut cases = self.made_for.to_vec();
-        let others = ELSEWHERE.iter().filter(|_| elsewhere);
-        cases.extend(others.filter(|case| !self.made_for.contains(case)));
-        cases
-    }
-}
 
 /// The cases for which a feature was made; none of one that is in no trial.
 pub fn made_for(feature: &str) -> &'static [Case] {
-    let trial = TRIALS.iter().find(|trial| trial.feature == feature);
-    trial.map_or(&[], |trial| trial.made_for)
+    let trial = TRIALS.iter().find(|(own, ..)| *own == feature);
+    trial.map_or(&[], |(.., made_for)| made_for)
 }
 
 /// The features that there are loads for.
 pub fn features() -> impl Iterator<Item = &'static str> {
-    TRIALS.iter().map(|trial| trial.feature)
+    TRIALS.iter().map(|(feature, ..)| *feature)
 }
 
 /// One guest of the trials.
@@ -111,7 +87,7 @@ pub struct Guest {
 /// A name without a trial.
 pub fn guests(named: &[&str]) -> Result<Vec<Guest>, String> {
     let find = |name: &&str| {
-        let found = TRIALS.iter().find(|trial| trial.feature == *name);
+        let found = TRIALS.iter().find(|(feature, ..)| feature == name);
         found.ok_or_else(|| {
             let names: Vec<&str> = features().collect();
             format!(
@@ -122,15 +98,12 @@ pub fn guests(named: &[&str]) -> Result<Vec<Guest>, String> {
     };
     let mut guests: Vec<Guest> = Vec::new();
     for trial in named.iter().map(find) {
-        let trial = trial?;
-        let name = trial.feature.to_owned();
-        let there = guests
-            .iter_mut()
-            .find(|guest| guest.machine == trial.machine);
-        match there {
+        let &(feature, machine, _) = trial?;
+        let name = feature.to_owned();
+        match guests.iter_mut().find(|guest| guest.machine == machine) {
             Some(guest) => guest.features.push(name),
             None => guests.push(Guest {
-                machine: trial.machine,
+                machine,
                 features: vec![name],
             }),
         }
@@ -142,12 +115,15 @@ pub fn guests(named: &[&str]) -> Result<Vec<Guest>, String> {
 /// scheduler as it is, in their own order.
 pub fn cases(scheduler: &str, features: &[&str], elsewhere: bool) -> Vec<Case> {
     let own = Feature::of(scheduler);
-    let is_tried = |trial: &&Trial| match &own {
-        Some(own) => own.name == trial.feature,
-        None => features.contains(&trial.feature),
+    let is_tried = |(feature, ..): &&Trial| match &own {
+        Some(own) => own.name == *feature,
+        None => features.contains(feature),
     };
-    let trials = TRIALS.iter().filter(is_tried);
-    let mut cases: Vec<Case> = trials.flat_map(|trial| trial.cases(elsewhere)).collect();
+    let mut cases = Vec::new();
+    for (.., made_for) in TRIALS.iter().filter(is_tried) {
+        cases.extend_from_slice(made_for);
+        cases.extend(ELSEWHERE.iter().filter(|_| elsewhere));
+    }
     cases.sort_unstable();
     cases.dedup();
     cases

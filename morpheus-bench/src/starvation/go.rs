@@ -9,7 +9,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -25,6 +25,7 @@ use crate::clock;
 use crate::histogram::Latencies;
 use crate::load::Load;
 use crate::neighbours;
+use crate::thread::lock;
 use crate::wake::Clockwork;
 
 /// The program's first line.
@@ -129,10 +130,6 @@ pub fn measure(job: &Job, extra: usize, stop: &AtomicBool) -> Result<RunResult, 
             .flatten(),
         ..RunResult::empty(job.runtime)
     })
-}
-
-fn lock(stamps: &Mutex<Stamps>) -> MutexGuard<'_, Stamps> {
-    stamps.lock().expect("no code panics under it")
 }
 
 fn of(samples: &[u64]) -> Latencies {

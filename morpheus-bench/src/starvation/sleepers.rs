@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::begin::Begin;
 use crate::executor::{Executor, Spawn};
 use crate::histogram::Latencies;
+use crate::thread::lock;
 
 /// Histograms that the sleepers share. Up to this many sleepers have one each, so that none ever waits for
 /// another's lock; beyond, a histogram each would take too much memory.
@@ -74,7 +75,7 @@ impl Sleepers {
         let (mut late, mut unserved) = (Latencies::default(), 0);
         let from = shared.begin.from().unwrap_or(end);
         for shard in &shared.shards {
-            let mut shard = shard.lock().expect("no code panics under it");
+            let mut shard = lock(shard);
             shard.take().iter().for_each(|own| late.add(own));
         }
         for i in 0..shared.next.len() {
@@ -101,7 +102,7 @@ impl Shared {
     /// after 128 of them, and a hog gets in between.
     fn record(&self, sleeper: usize) -> bool {
         let shard = &self.shards[sleeper % self.shards.len()];
-        let mut shard = shard.lock().expect("no code panics under it");
+        let mut shard = lock(shard);
         let Some(late) = &mut *shard else {
             return false;
         };

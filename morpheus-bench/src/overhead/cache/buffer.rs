@@ -9,6 +9,8 @@ use std::{fs, io, slice};
 
 use memmap2::{Advice, MmapMut, MmapRaw};
 
+use crate::host;
+
 /// A huge page where the kernel does not say how large one is.
 const HUGE_BYTES: usize = 2 << 20;
 
@@ -31,9 +33,8 @@ impl Buffer {
     /// # Errors
     /// When there is no memory.
     pub fn new(bytes: usize, line_bytes: usize) -> Result<Self, String> {
-        let huge = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
-            .ok()
-            .and_then(|text| text.trim().parse::<usize>().ok())
+        let huge = host::line("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
+            .and_then(|text| text.parse::<usize>().ok())
             .filter(|bytes| bytes.is_power_of_two())
             .unwrap_or(HUGE_BYTES);
         let bytes = bytes.max(1).next_multiple_of(huge);

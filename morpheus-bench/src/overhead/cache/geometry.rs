@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::cpus;
+use crate::{cpus, host};
 
 /// The caches of one CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -29,10 +29,7 @@ struct Index {
 /// The data caches of a CPU. `root` is `/sys/devices/system/cpu`.
 fn indices(root: &Path, cpu: usize) -> Vec<Index> {
     let index = |entry: fs::DirEntry| {
-        let read = |name: &str| {
-            let text = fs::read_to_string(entry.path().join(name)).ok()?;
-            Some(text.trim().to_owned())
-        };
+        let read = |name: &str| host::line(entry.path().join(name));
         if read("type")? == "Instruction" {
             return None;
         }

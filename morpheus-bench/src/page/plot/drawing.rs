@@ -113,21 +113,20 @@ impl Drawing {
 
     /// Adds a line.
     pub fn line(&mut self, points: Vec<Place>, ink: Ink, thick: f64) {
-        self.shapes.push(Shape::Line {
-            points,
-            ink,
-            thick,
-            dashed: false,
-        });
+        self.stroke(points, ink, thick, false);
     }
 
     /// Adds an interrupted line.
     pub fn dashed(&mut self, points: Vec<Place>, ink: Ink, thick: f64) {
+        self.stroke(points, ink, thick, true);
+    }
+
+    fn stroke(&mut self, points: Vec<Place>, ink: Ink, thick: f64, dashed: bool) {
         self.shapes.push(Shape::Line {
             points,
             ink,
             thick,
-            dashed: true,
+            dashed,
         });
     }
 

@@ -3,7 +3,7 @@
 //! DejaVu Sans is wider than what most systems show text in. A text that fits by its measure fits on a page that a
 //! browser shows in another font.
 
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use ttf_parser::{Face, GlyphId};
 
@@ -17,13 +17,10 @@ pub enum Weight {
 }
 
 fn face(weight: Weight) -> Option<&'static Face<'static>> {
-    static REGULAR: OnceLock<Option<Face<'static>>> = OnceLock::new();
-    static BOLD: OnceLock<Option<Face<'static>>> = OnceLock::new();
-    let (once, bytes) = match weight {
-        Weight::Regular => (&REGULAR, dejavu::sans::regular()),
-        Weight::Bold => (&BOLD, dejavu::sans::bold()),
-    };
-    once.get_or_init(|| Face::parse(bytes, 0).ok()).as_ref()
+    static FACES: LazyLock<[Option<Face<'static>>; 2]> = LazyLock::new(|| {
+        [dejavu::sans::regular(), dejavu::sans::bold()].map(|font| Face::parse(font, 0).ok())
+    });
+    FACES[weight as usize].as_ref()
 }
 
 /// A character that the font does not have is shown as one that it has.

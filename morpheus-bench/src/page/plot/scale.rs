@@ -178,14 +178,10 @@ pub fn percentile_place(share: f64) -> f64 {
 /// The shares that an axis up to `place` names.
 pub fn percentile_ticks(place: f64) -> Vec<(f64, String)> {
     let mut ticks = vec![(0.0, "least".to_owned()), (0.5, "50".to_owned())];
-    let mut text = "90".to_owned();
     for nines in 1..=8 {
-        ticks.push((1.0 - 10_f64.powi(-nines), text.clone()));
-        text = match nines {
-            1 => "99".into(),
-            2 => "99.9".into(),
-            _ => text + "9",
-        };
+        let share = 1.0 - 10_f64.powi(-nines);
+        let decimals = (nines - 2).max(0) as usize;
+        ticks.push((share, format!("{:.decimals$}", 100.0 * share)));
     }
     ticks.retain(|(share, _)| percentile_place(*share) <= place + 1e-6);
     ticks

@@ -8,12 +8,10 @@ use super::super::crowd::{self, Crowd, Felt, Member};
 use super::super::online::{self, Offline};
 use super::super::probes::Probe;
 use super::super::result::Measured;
-use super::wake::{WARMUP, probe};
+use super::wake::{LONG, WARMUP, probe};
 use crate::clock::monotonic_ns;
 use crate::histogram::Latencies;
 
-/// Batch work is old by then.
-const LONG: Duration = Duration::from_millis(2_500);
 /// Between two changes of a CPU's state.
 const HOTPLUG_PAUSE: Duration = Duration::from_millis(300);
 /// A CPU that came back has to be used within this.
