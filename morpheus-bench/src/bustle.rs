@@ -6,10 +6,10 @@
 //! already removed, and the guest is lost ("Oops: int3"). A CPU that computes is interrupted for the patch, and goes on.
 //! On a real machine it is of no use, and soon over.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use crate::{cpus, thread, work};
+use crate::thread::{self, Stop};
+use crate::{cpus, work};
 
 /// Between two pauses. An emulator that gives its virtual CPUs turns on one of the host's goes on with the next one at a
 /// pause. Without pauses each of these CPUs would compute for 0.1 s before the thread that changes the scheduler goes on.
@@ -17,36 +17,23 @@ const PIECE: u64 = 1_000;
 /// The thread that changes the scheduler goes first.
 const NICE: libc::c_int = 19;
 
-/// For as long as this lives.
-#[derive(Debug)]
-pub struct Bustle(Arc<AtomicBool>);
-
-impl Bustle {
-    /// On each CPU that the caller may use. Where a thread cannot be started, one is idle.
-    pub fn start() -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        for cpu in cpus::allowed() {
-            let over = over.clone();
-            let computing = move || {
-                thread::name_current(c"scale-bustle");
-                thread::set_nice(0, NICE);
-                // It computes wherever it is.
-                let _ = cpus::pin(cpu);
-                // Relaxed: nothing else is told by it.
-                while !over.load(Ordering::Relaxed) {
-                    work::compute(PIECE);
-                    std::hint::spin_loop();
-                }
-            };
-            let _ = std::thread::Builder::new().spawn(computing);
-        }
-        Self(over)
+/// On each CPU that the caller may use, for as long as what is returned lives. Where a thread cannot be started, one is idle.
+pub fn start() -> Stop {
+    let over = Stop::default();
+    for cpu in cpus::allowed() {
+        let over = over.0.clone();
+        let computing = move || {
+            thread::name_current(c"scale-bustle");
+            thread::set_nice(0, NICE);
+            // It computes wherever it is.
+            let _ = cpus::pin(cpu);
+            // Relaxed: nothing else is told by it.
+            while !over.load(Ordering::Relaxed) {
+                work::compute_in_turn(PIECE);
+            }
+        };
+        let _ = std::thread::Builder::new().spawn(computing);
     }
-}
-
-impl Drop for Bustle {
-    fn drop(&mut self) {
-        // Relaxed: as above. The caller does not wait for the threads: the last one may have to wait for its CPU.
-        self.0.store(true, Ordering::Relaxed);
-    }
+    // The caller does not wait for the threads: the last one may have to wait for its CPU.
+    over
 }

@@ -32,8 +32,8 @@ impl<R: Serialize> Record<R> {
     }
 }
 
-/// The record that a line begins with. A guest's kernel may have said something before the line ended.
-fn record_of<R: DeserializeOwned>(line: &str) -> Option<Record<R>> {
+/// The value that a line begins with. A guest's kernel may have said something before the line ended.
+pub fn first_in<T: DeserializeOwned>(line: &str) -> Option<T> {
     let mut values = serde_json::Deserializer::from_str(line).into_iter();
     values.next()?.ok()
 }
@@ -51,7 +51,7 @@ pub fn read<R: DeserializeOwned>(
     for file in files {
         let text = fs::read_to_string(file)
             .map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
-        for record in text.lines().filter_map(record_of) {
+        for record in text.lines().filter_map(first_in) {
             match record {
                 Record::Host(first) => host = host.or(Some(first)),
                 Record::Run(run) => runs.push(run),

@@ -7,8 +7,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::bustle::Bustle;
-use crate::{host, neighbours};
+use crate::{bustle, host, neighbours};
 
 /// Where the kernel says what is in force.
 pub const DIRECTORY: &str = "/sys/kernel/sched_ext";
@@ -78,7 +77,7 @@ impl Scheduler {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         neighbours::end_with_caller(&mut command);
-        let bustle = Bustle::start();
+        let bustle = bustle::start();
         let mut child = command
             .spawn()
             .map_err(|error| format!("{program} does not start: {error}"))?;
@@ -135,7 +134,7 @@ fn last_line(stderr: ChildStderr) -> String {
 
 impl Drop for Scheduler {
     fn drop(&mut self) {
-        let _bustle = Bustle::start();
+        let _bustle = bustle::start();
         if matches!(self.child.try_wait(), Ok(None)) {
             // SAFETY: a signal to our own child, which has not been waited for.
             unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGINT) };

@@ -31,6 +31,14 @@ pub fn job<J: DeserializeOwned>(name: &str) -> J {
     })
 }
 
+/// Does this when the parent closes stdin of a child that has read its job: after Ctrl-C, and when it is killed.
+pub fn when_abandoned(act: impl FnOnce() + Send + 'static) {
+    std::thread::spawn(|| {
+        let _ = io::stdin().read(&mut [0]);
+        act();
+    });
+}
+
 /// This program again, under the name it goes by. By the link in /proc, which another user may follow where the path is
 /// closed to them, and which still leads here when the file was replaced by a new build.
 pub fn own(name: &str) -> Command {

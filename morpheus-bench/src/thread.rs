@@ -1,7 +1,8 @@
 //! The settings that the measuring threads request from the kernel for themselves.
 
 use std::ffi::CStr;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{JoinHandle, ScopedJoinHandle};
 use std::time::Duration;
 
@@ -84,6 +85,17 @@ pub fn die_with_parent() {
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
 }
 
+/// Tells threads to stop when it is dropped.
+#[derive(Debug, Default)]
+pub struct Stop(pub Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        // Relaxed: nothing else is told by it.
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// The content of a mutex under which no code panics.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no code panics under it")
@@ -104,11 +116,9 @@ pub fn exists(name: &str) -> bool {
 /// of wakeups. The calling thread is left out.
 pub fn voluntary_sleeps() -> u64 {
     let own = id().to_string();
-    let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
-        return 0;
-    };
+    let threads = std::fs::read_dir("/proc/self/task");
+    let threads = threads.into_iter().flatten().flatten();
     threads
-        .flatten()
         .filter(|thread| thread.file_name().to_str() != Some(&own))
         .filter_map(|thread| std::fs::read_to_string(thread.path().join("status")).ok())
         .filter_map(|status| number_in(&status, VOLUNTARY_SWITCHES))

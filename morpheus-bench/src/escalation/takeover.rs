@@ -72,11 +72,8 @@ pub fn measure(options: &Options, envelope: &mut Envelope<Options>) -> Result<()
         progress.finish_run(each);
     }
     progress.clear();
-    seen.put(
-        CHAIN,
-        "one after the other; with one worker, no reserve, no canary and no handoffs, each of which would be sooner",
-        envelope,
-    );
+    let about = "one after the other; with one worker, no reserve, no canary and no handoffs, each of which would be sooner";
+    seen.put(CHAIN, about, envelope);
     Ok(())
 }
 

@@ -16,6 +16,7 @@ use crate::histogram::{FROM_INTENDED_START, Latencies, Summary};
 use crate::neighbours::{self, Neighbours};
 use crate::progress::Progress;
 use crate::rows::{Figure, Rounds, rounds};
+use crate::thread::Stop;
 use crate::unit::Unit;
 use crate::wake::{Clockwork, Mailbox};
 use crate::{clock, host, interrupt, latency_figures, work};
@@ -129,15 +130,6 @@ fn compute(critical: bool, stop: &AtomicBool, cpu_ns: &AtomicU64) {
     drop(section);
 }
 
-/// Ends the hog, whatever happens: the runtime waits for its poll.
-struct Stop(Arc<AtomicBool>);
-
-impl Drop for Stop {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
-
 fn attack(
     who: Who,
     options: &Options,
@@ -146,7 +138,8 @@ fn attack(
 ) -> Result<Attack, String> {
     let morpheus = Morpheus::build_linked(options.workers, options.link)?;
     let busy = Neighbours::own(neighbours_beside(host::cpus()))?;
-    let stop = Stop(Arc::default());
+    // Ends the hog, whatever happens: the runtime waits for its poll.
+    let stop = Stop::default();
     let cpu_ns = Arc::new(AtomicU64::new(0));
     if who != Who::Nobody {
         let (told, used) = (stop.0.clone(), cpu_ns.clone());
@@ -205,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_hog_puts_down_its_cpu_time_and_ends() {
-        let stop = Stop(Arc::default());
+        let stop = Stop::default();
         let (told, cpu_ns) = (stop.0.clone(), Arc::new(AtomicU64::new(0)));
         let used = cpu_ns.clone();
         let hog = std::thread::spawn(move || compute(true, &told, &used));

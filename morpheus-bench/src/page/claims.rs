@@ -6,6 +6,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::record::first_in;
+
 /// Larger files are not read.
 const LARGEST: u64 = 32 << 20;
 /// Greater numbers are no measurements: as nanoseconds, thirty years.
@@ -54,14 +56,11 @@ pub fn objects(bytes: &[u8]) -> Result<Vec<Value>, String> {
         Err(error) => error,
     };
     let text = String::from_utf8_lossy(bytes);
-    let first = |line: &str| {
-        let mut values = serde_json::Deserializer::from_str(line).into_iter::<Value>();
-        values.next()?.ok().filter(Value::is_object)
-    };
     let found: Vec<Value> = text
         .lines()
         .filter(|line| line.trim_start().starts_with('{'))
-        .filter_map(first)
+        .filter_map(first_in::<Value>)
+        .filter(Value::is_object)
         .collect();
     if found.is_empty() {
         let why = cut(&error.to_string());

@@ -23,14 +23,9 @@ pub fn tables(rows: &[Row]) -> String {
         tables.push(in_turns(case, &view::measured(&own)));
     }
     for (to, own) in view::with_ratio(rows) {
+        let contenders = view::contenders(&own);
         for (cases, figures) in view::tables(&own) {
-            tables.push(compared(
-                rows,
-                to,
-                &view::contenders(&own),
-                &cases,
-                &figures,
-            ));
+            tables.push(compared(rows, to, &contenders, &cases, &figures));
         }
     }
     tables.join("\n")

@@ -1,6 +1,5 @@
 //! The child process: one measurement, from a job on stdin to an answer on stdout.
 
-use std::io::{self, Read};
 use std::process;
 use std::time::Duration;
 
@@ -40,15 +39,8 @@ pub type Answer = Result<Measured, String>;
 pub fn main() -> ! {
     thread::die_with_parent();
     supervised::answer("scale", |job: &Job| {
-        end_with_input();
+        // Half a measurement is none. A process that was started ends with the thread that started it.
+        supervised::when_abandoned(|| process::exit(1));
         (job.case.about().measure)(job)
     })
-}
-
-/// The parent closes our stdin after Ctrl-C: half a measurement is none. A process that was started ends with the thread that started it.
-fn end_with_input() {
-    std::thread::spawn(|| {
-        let _ = io::stdin().read(&mut [0]);
-        process::exit(1);
-    });
 }

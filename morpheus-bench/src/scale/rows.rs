@@ -182,12 +182,8 @@ impl Compared<'_> {
                 rows.push(beside(TO_DEFAULT, &values, &default, limit));
             }
             if let Some(limit) = of_case(&BESIDE_BEST, case).filter(|_| is_own) {
-                rows.push(beside(
-                    TO_BEST,
-                    &values,
-                    &self.best_other(case),
-                    Some(limit),
-                ));
+                let best = self.best_other(case);
+                rows.push(beside(TO_BEST, &values, &best, Some(limit)));
             }
             for figure in MORE {
                 let each = self.series(case, &scheduler, |found| figure.value(found));
@@ -229,13 +225,8 @@ impl Compared<'_> {
         let [with, without] = [Case::RuntimeServerHogs, Case::RuntimeServer];
         let times = times(&self.values(with, &own), &self.values(without, &own));
         let (name, limit) = (self.name(with), Some(SERVER_AT_LEAST));
-        Some(ratio(
-            &name,
-            &own,
-            "requests/s ÷ without hogs",
-            times,
-            limit,
-        ))
+        let figure = "requests/s ÷ without hogs";
+        Some(ratio(&name, &own, figure, times, limit))
     }
 
     /// Soaks of each scheduler, also those that failed.

@@ -73,10 +73,8 @@ pub fn measure(options: &Options) -> Result<Envelope<Options>, String> {
     for &variant in &options.only {
         programs.of(variant)?;
     }
-    let (each, only) = (
-        AROUND + options.warmup() + options.window(),
-        &options.only[..],
-    );
+    let each = AROUND + options.warmup() + options.window();
+    let only = &options.only[..];
     let all = options.clients().len() * options.rounds * only.len();
     let mut progress = Progress::new(each * all as u32, options.json);
     for clients in options.clients() {
@@ -88,17 +86,14 @@ pub fn measure(options: &Options) -> Result<Envelope<Options>, String> {
         let places = rounds::in_turns(only.len(), options.rounds);
         let filled = rounds.fill(places, |place| {
             let variant = only[place.contender];
-            progress.say(format!(
-                "{case}, round {} of {}: {variant}",
-                place.round + 1,
-                options.rounds
-            ));
+            let (round, rounds) = (place.round + 1, options.rounds);
+            progress.say(format!("{case}, round {round} of {rounds}: {variant}"));
             let begun = Instant::now();
             let seen = one(&programs, variant, work, clients, options, || {
                 progress.tick(begun.elapsed().min(each));
             });
             progress.finish_run(each);
-            seen.map_err(|why| format!("{variant} (round {}): {why}", place.round + 1))
+            seen.map_err(|why| format!("{variant} (round {round}): {why}"))
         });
         let failed = filled.err().map(|why| format!("{case}: {why}"));
         found.failed.extend(failed);
@@ -146,13 +141,8 @@ fn rows(
     let names: Vec<String> = only.iter().map(Variant::to_string).collect();
     let mut rows = rounds.rows(case, &names, &FIGURES, |_, _| None);
     for (figure, other, named) in AGAINST {
-        let times = against(
-            &rows,
-            other.name(),
-            figure,
-            (named, Unit::Factor),
-            |own, other| own / other,
-        );
+        let named = (named, Unit::Factor);
+        let times = against(&rows, other.name(), figure, named, |own, other| own / other);
         rows.extend(times);
     }
     let held = rows.into_iter().map(|row| {

@@ -47,14 +47,8 @@ pub fn measure<E: Executor>(executor: &E, job: &Job, stop: &AtomicBool) -> io::R
     let mailbox = Mailbox::start_settling(executor, begin.clone(), Some(settle(period)));
     let woken = mailbox.clone();
     let probe = Clockwork::start(period, move |deadline| woken.wake(deadline))?;
-    let sleepers = Sleepers::start(
-        executor,
-        Spawn::Plain,
-        workload.tasks,
-        period,
-        begin.clone(),
-        || (),
-    );
+    let (tasks, begins) = (workload.tasks, begin.clone());
+    let sleepers = Sleepers::start(executor, Spawn::Plain, tasks, period, begins, || ());
     let load = start_load(executor, job, &begin)?;
     let work = Work::start(executor, job, &begin)?;
 

@@ -6,14 +6,9 @@ use crate::report::count;
 
 /// One line that says what is measured.
 pub fn title(workload: &Workload) -> String {
-    let Workload {
-        load,
-        busy,
-        neighbours,
-        ..
-    } = workload;
-    let is_busy = *busy > 0 && !workload.label_mix;
-    let rate = count((*load as f64 * workload.load_rate) as u64);
+    let (load, busy, neighbours) = (workload.load, workload.busy, workload.neighbours);
+    let is_busy = busy > 0 && !workload.label_mix;
+    let rate = count((load as f64 * workload.load_rate) as u64);
     let window = workload.expected_window().as_secs_f64();
     let sleepers = format!("{} sleepers of {} µs", workload.tasks, workload.period_us);
     let parts = [
@@ -23,9 +18,9 @@ pub fn title(workload: &Workload) -> String {
             true => "nothing to do".into(),
             false => format!("{}, {sleepers}", hogs(workload)),
         }),
-        (*load > 0).then(|| format!("echo {rate}/s on {load} connections")),
+        (load > 0).then(|| format!("echo {rate}/s on {load} connections")),
         is_busy.then(|| format!("{busy} tasks of {} µs polls", workload.busy_us)),
-        (*neighbours > 0).then(|| format!("{neighbours} busy neighbours")),
+        (neighbours > 0).then(|| format!("{neighbours} busy neighbours")),
         workload.quota.map(|quota| format!("quota {quota} CPUs")),
         workload.confine.then(|| "Morpheus confined to it".into()),
         (!workload.off.is_empty()).then(|| format!("without {}", workload.off.join(", "))),

@@ -30,6 +30,13 @@ fn glyph(face: &Face, c: char) -> GlyphId {
         .unwrap_or(GlyphId(0))
 }
 
+/// Width of the widest of these lines, of ordinary weight.
+pub fn widest<'a>(lines: impl IntoIterator<Item = &'a String>, size: f64) -> f64 {
+    let widths = lines.into_iter();
+    let widths = widths.map(|line| width(line, size, Weight::Regular));
+    widths.fold(0.0, f64::max)
+}
+
 /// Width of a line of text.
 pub fn width(text: &str, size: f64, weight: Weight) -> f64 {
     let Some(face) = face(weight) else {

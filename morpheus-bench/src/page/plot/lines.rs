@@ -89,19 +89,13 @@ pub fn draw(plot: &Lines) -> Drawing {
         .into_iter()
         .map(|tick| (tick, up.name(plot.unit, tick)))
         .collect();
-    let widest = up_ticks
-        .iter()
-        .map(|(_, text)| font::width(text, SMALL, Weight::Regular))
-        .fold(0.0, f64::max);
+    let widest = font::widest(up_ticks.iter().map(|(_, text)| text), SMALL);
     let names: Vec<String> = plot
         .lines
         .iter()
         .map(|line| font::fit(&line.label, TEXT, Weight::Regular, WIDTH - 24.0))
         .collect();
-    let name_width = names
-        .iter()
-        .map(|name| font::width(name, TEXT, Weight::Regular))
-        .fold(0.0, f64::max);
+    let name_width = font::widest(&names, TEXT);
     let named = plot.lines.len() > 1;
     let beside = named && name_width <= NAMES;
     let legend = if named && !beside {

@@ -49,11 +49,10 @@ pub fn draw(plot: &Rows) -> Drawing {
     let all: Vec<&Row> = plot.groups.iter().flat_map(|(_, rows)| rows).collect();
     let scale = scale(plot, &all);
     let as_bars = scale.kind == Kind::Linear && scale.low == 0.0 && plot.reference.is_none();
-    let width = |text: &str| font::width(text, TEXT, Weight::Regular);
-    let widest = all.iter().map(|row| width(&row.label)).fold(0.0, f64::max);
+    let widest = font::widest(all.iter().map(|row| &row.label), TEXT);
     let above = widest > BESIDE;
     let numbers: Vec<String> = all.iter().map(|row| number(row, plot.unit)).collect();
-    let number_width = numbers.iter().map(|text| width(text)).fold(0.0, f64::max);
+    let number_width = font::widest(&numbers, TEXT);
     let left = if above { MARK + 2.0 } else { widest + 12.0 };
     let right = WIDTH - number_width - 14.0;
     let headings = plot

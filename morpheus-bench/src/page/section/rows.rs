@@ -44,12 +44,9 @@ pub fn section(object: &Value, bench: &str) -> Section {
     }
     section.figures.extend(curves(&rows));
     for (case, own) in view::without_ratio(&rows) {
-        let about = what_happens(object, case);
-        section.figures.push(in_turns(
-            case,
-            about.unwrap_or_default(),
-            &view::measured(&own),
-        ));
+        let about = what_happens(object, case).unwrap_or_default();
+        let figure = in_turns(case, about, &view::measured(&own));
+        section.figures.push(figure);
         section.notes.extend(own.iter().filter_map(|row| held(row)));
     }
     section.figures.extend(courses(object));
