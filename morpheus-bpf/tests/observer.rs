@@ -364,6 +364,9 @@ fn a_thread_that_sleeps_when_it_is_bound_is_seen() {
             sleep(Duration::from_millis(100));
             slot.end_poll(seq);
             slot.park();
+            // The kernel may not report the switch to a thread (watch.bpf.c): the next switch from it then shows that it was
+            // woken. A thread that ends has none that counts.
+            sleep(Duration::from_millis(10));
         });
         let (tid, seq) = told.recv().unwrap();
         // It gets there in a moment.
