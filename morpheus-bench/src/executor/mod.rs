@@ -7,6 +7,7 @@ pub mod tokio;
 
 use std::fmt;
 use std::net::TcpListener;
+use std::pin::Pin;
 use std::str::FromStr;
 use std::time::Instant;
 
@@ -59,7 +60,14 @@ pub struct Escalations {
 /// A runtime under test. Clones are handles to the same runtime.
 pub trait Executor: Clone + Send + Sync + 'static {
     /// Starts a task, from inside or outside of the runtime, and lets it run.
-    fn spawn(&self, how: Spawn, future: impl Future<Output = ()> + Send + 'static);
+    #[track_caller]
+    fn spawn(&self, how: Spawn, future: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_boxed(how, Box::pin(future));
+    }
+
+    /// Starts a boxed task. All are: a runtime's code for a task is compiled once for each kind of task, and what is measured
+    /// through this trait takes microseconds.
+    fn spawn_boxed(&self, how: Spawn, future: Pin<Box<dyn Future<Output = ()> + Send>>);
 
     /// Completes at `at`, by the runtime's own timer: tokio's, unless the runtime has another.
     fn sleep_until(at: Instant) -> impl Future<Output = ()> + Send + 'static {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use clap::ValueEnum;
@@ -116,7 +117,7 @@ impl Morpheus {
 impl Executor for Morpheus {
     // A watched task is labelled by where it is spawned: hogs and innocents come from different lines.
     #[track_caller]
-    fn spawn(&self, how: Spawn, future: impl Future<Output = ()> + Send + 'static) {
+    fn spawn_boxed(&self, how: Spawn, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
         let handle = self.runtime.handle();
         let _context = handle.enter();
         match how {

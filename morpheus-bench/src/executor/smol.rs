@@ -3,10 +3,12 @@
 use std::future;
 use std::io;
 use std::net::TcpListener;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use smol::io::{AsyncReadExt, AsyncWriteExt};
+use async_io::{Async, Timer};
+use futures_lite::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{Executor, Spawn};
 use crate::{load, work};
@@ -14,7 +16,7 @@ use crate::{load, work};
 /// smol's executor and its threads, which live as long as the process.
 #[derive(Clone)]
 pub struct Smol {
-    executor: Arc<smol::Executor<'static>>,
+    executor: Arc<async_executor::Executor<'static>>,
 }
 
 impl Smol {
@@ -23,41 +25,41 @@ impl Smol {
     /// # Errors
     /// When a thread cannot be started.
     pub fn build(workers: usize) -> io::Result<Self> {
-        let executor = Arc::new(smol::Executor::new());
+        let executor = Arc::new(async_executor::Executor::new());
         for i in 0..workers {
             let executor = executor.clone();
             std::thread::Builder::new()
                 .name(format!("smol-{i}"))
-                .spawn(move || smol::block_on(executor.run(future::pending::<()>())))?;
+                .spawn(move || async_io::block_on(executor.run(future::pending::<()>())))?;
         }
         Ok(Self { executor })
     }
 }
 
 impl Executor for Smol {
-    fn spawn(&self, _: Spawn, future: impl Future<Output = ()> + Send + 'static) {
+    fn spawn_boxed(&self, _: Spawn, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
         self.executor.spawn(future).detach();
     }
 
     async fn sleep_until(at: Instant) {
-        smol::Timer::at(at).await;
+        Timer::at(at).await;
     }
 
     fn yield_now() -> impl Future<Output = ()> + Send + 'static {
-        smol::future::yield_now()
+        futures_lite::future::yield_now()
     }
 
     fn block_on<F: Future>(&self, future: F) -> F::Output {
-        smol::block_on(future)
+        async_io::block_on(future)
     }
 
     fn serve_echo(&self, listener: TcpListener, iterations: u64) -> io::Result<()> {
-        let listener = smol::net::TcpListener::try_from(listener)?;
+        let listener = Async::new(listener)?;
         let executor = self.executor.clone();
         let accept = async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 // Without it the answer would wait for the other side's delayed acknowledgement.
-                let _ = stream.set_nodelay(true);
+                let _ = stream.get_ref().set_nodelay(true);
                 let echo = async move {
                     let mut message = [0; load::MESSAGE];
                     while stream.read_exact(&mut message).await.is_ok() {

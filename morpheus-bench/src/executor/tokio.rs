@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::pin::Pin;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -45,7 +46,7 @@ impl Tokio {
 }
 
 impl Executor for Tokio {
-    fn spawn(&self, _: Spawn, future: impl Future<Output = ()> + Send + 'static) {
+    fn spawn_boxed(&self, _: Spawn, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
         self.handle.spawn(future);
     }
 

@@ -1,6 +1,6 @@
 //! tokio's channels: many to one, request and reply, one to many.
 
-use super::{Body, Countdown, Done, Stage, shares};
+use super::{Body, Countdown, Stage, shares};
 use crate::compare::spawner::Spawner;
 
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -22,28 +22,24 @@ pub const BROADCAST: u64 = LISTENING * AT_ONCE;
 
 /// Many tasks send to one that counts.
 pub fn mpsc<S: Spawner>(stage: &Stage) -> Result<Body, String> {
-    let stage = stage.clone();
-    Ok(Box::new(move |n| {
-        let root = async move {
-            let (sender, mut receiver) = mpsc::channel::<u64>(ROOM);
-            for share in shares(n, SENDERS) {
-                let sender = sender.clone();
-                S::spawn(async move {
-                    for _ in 0..share {
-                        if sender.send(1).await.is_err() {
-                            return;
-                        }
+    Ok(stage.in_task::<S, _>(|n| async move {
+        let (sender, mut receiver) = mpsc::channel::<u64>(ROOM);
+        for share in shares(n, SENDERS) {
+            let sender = sender.clone();
+            S::spawn(async move {
+                for _ in 0..share {
+                    if sender.send(1).await.is_err() {
+                        return;
                     }
-                });
-            }
-            drop(sender);
-            let mut got = 0;
-            while let Some(one) = receiver.recv().await {
-                got += one;
-            }
-            got
-        };
-        stage.on_worker::<S, _>(root).map(Done::from)
+                }
+            });
+        }
+        drop(sender);
+        let mut got = 0;
+        while let Some(one) = receiver.recv().await {
+            got += one;
+        }
+        got
     }))
 }
 
@@ -92,13 +88,13 @@ pub fn watch<S: Spawner>(stage: &Stage) -> Result<Body, String> {
         });
     }
     drop(context);
-    let (stage, sender) = (stage.clone(), std::sync::Arc::new(sender));
+    let sender = std::sync::Arc::new(sender);
     let mut value = 0;
-    Ok(Box::new(move |n| {
+    Ok(stage.in_task::<S, _>(move |n| {
         let (sender, first) = (sender.clone(), value);
         let rounds = n / WATCHING;
         value += rounds;
-        let root = async move {
+        async move {
             let mut done = 0;
             for round in 1..=rounds {
                 let countdown = Countdown::new(WATCHING);
@@ -106,8 +102,7 @@ pub fn watch<S: Spawner>(stage: &Stage) -> Result<Body, String> {
                 done += countdown.ended().await;
             }
             done
-        };
-        stage.on_worker::<S, _>(root).map(Done::from)
+        }
     }))
 }
 
@@ -125,10 +120,9 @@ pub fn broadcast<S: Spawner>(stage: &Stage) -> Result<Body, String> {
         });
     }
     drop(context);
-    let stage = stage.clone();
-    Ok(Box::new(move |n| {
+    Ok(stage.in_task::<S, _>(move |n| {
         let sender = sender.clone();
-        let root = async move {
+        async move {
             let mut done = 0;
             for _ in 0..n / BROADCAST {
                 let countdown = Countdown::new(BROADCAST);
@@ -138,7 +132,6 @@ pub fn broadcast<S: Spawner>(stage: &Stage) -> Result<Body, String> {
                 done += countdown.ended().await;
             }
             done
-        };
-        stage.on_worker::<S, _>(root).map(Done::from)
+        }
     }))
 }

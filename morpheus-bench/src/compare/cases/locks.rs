@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Release};
 
 use tokio::sync::{Notify, RwLock, Semaphore};
 
-use super::{Body, Countdown, Done, Stage, shares};
+use super::{Body, Countdown, Stage, shares};
 use crate::compare::spawner::Spawner;
 
 /// Groups of waiting tasks; in each, one is woken at a time, so that no wake is lost in another.
@@ -28,10 +28,9 @@ struct Ring {
 /// A task that is woken wakes another that waits at the same place.
 pub fn notify<S: Spawner>(stage: &Stage) -> Result<Body, String> {
     let rings: Vec<Arc<Ring>> = (0..RINGS).map(|_| ring::<S>(stage)).collect();
-    let stage = stage.clone();
-    Ok(Box::new(move |n| {
+    Ok(stage.in_task::<S, _>(move |n| {
         let rings = rings.clone();
-        let root = async move {
+        async move {
             let begun: Vec<(Arc<Ring>, u64)> = rings
                 .into_iter()
                 .zip(shares(n, RINGS))
@@ -51,8 +50,7 @@ pub fn notify<S: Spawner>(stage: &Stage) -> Result<Body, String> {
                 share - ring.left.load(std::sync::atomic::Ordering::Acquire)
             };
             begun.iter().map(left).sum::<u64>()
-        };
-        stage.on_worker::<S, _>(root).map(Done::from)
+        }
     }))
 }
 

@@ -13,6 +13,7 @@ mod spawn;
 mod timers;
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire};
 use std::time::Duration;
@@ -160,14 +161,16 @@ pub const CASES: &[Case] = &[
 ];
 
 impl Stage {
-    /// Runs a future as a task of the case, and waits for what comes of it.
-    fn on_worker<S: Spawner, F>(&self, future: F) -> Result<F::Output, String>
+    /// A body that makes a future of the number of operations, and runs it as a task, which returns how many were done.
+    ///
+    /// This task is boxed: tokio's code is compiled once for each kind of task, and this one begins and joins what is measured.
+    fn in_task<S, F>(&self, mut root: impl FnMut(u64) -> F + 'static) -> Body
     where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
+        S: Spawner,
+        F: Future<Output = u64> + Send + 'static,
     {
-        let joined = self.runtime.block_on(async { S::spawn(future).await });
-        joined.map_err(|error| format!("a task ended: {error}"))
+        let runtime = self.runtime.clone();
+        Box::new(move |n| run_root::<S>(&runtime, Box::pin(root(n))))
     }
 
     /// Spreads the operations over this many tasks, each of which returns how many it did.
@@ -177,10 +180,9 @@ impl Stage {
         T: Fn(u64) -> F + Clone + Send + 'static,
         F: Future<Output = u64> + Send + 'static,
     {
-        let stage = self.clone();
-        Box::new(move |n| {
+        self.in_task::<S, _>(move |n| {
             let task = task.clone();
-            let root = async move {
+            async move {
                 let started: Vec<_> = shares(n, tasks)
                     .map(|share| S::spawn(task(share)))
                     .collect();
@@ -189,10 +191,20 @@ impl Stage {
                     done += task.await.unwrap_or(0);
                 }
                 done
-            };
-            stage.on_worker::<S, _>(root).map(Done::from)
+            }
         })
     }
+}
+
+/// Runs a future as a task of a case, and waits for the number that comes of it.
+fn run_root<S: Spawner>(
+    runtime: &Handle,
+    root: Pin<Box<dyn Future<Output = u64> + Send>>,
+) -> Result<Done, String> {
+    let joined = runtime.block_on(async { S::spawn(root).await });
+    joined
+        .map(Done::from)
+        .map_err(|error| format!("a task ended: {error}"))
 }
 
 /// How many of `n` each of some parts gets, none more than one more than another.

@@ -23,26 +23,29 @@ pub const LEAST: u64 = SAMPLES_FOR_P99 + SAMPLES_FOR_P99 / 5;
 
 /// A server that sends back what it gets.
 pub fn echo<S: Spawner, const CONNECTIONS: usize>(stage: &Stage) -> Result<Body, String> {
-    served::<S, _>(stage, CONNECTIONS, Protocol::Echo, |stream| async move {
-        let mut stream = stream;
-        let mut message = [0; load::MESSAGE];
-        while stream.read_exact(&mut message).await.is_ok() {
-            if stream.write_all(&message).await.is_err() {
-                return;
-            }
+    served::<S, _>(stage, CONNECTIONS, Protocol::Echo, send_back)
+}
+
+async fn send_back(mut stream: TcpStream) {
+    let mut message = [0; load::MESSAGE];
+    while stream.read_exact(&mut message).await.is_ok() {
+        if stream.write_all(&message).await.is_err() {
+            return;
         }
-    })
+    }
 }
 
 /// hyper, which says hello.
 pub fn hello<S: Spawner, const CONNECTIONS: usize>(stage: &Stage) -> Result<Body, String> {
-    served::<S, _>(stage, CONNECTIONS, Protocol::Http, |stream| async move {
-        let io = TokioIo::new(stream);
-        // A client that closes the connection ends this with an error, which is the end of the run.
-        let _ = http1::Builder::new()
-            .serve_connection(io, service_fn(say_hello))
-            .await;
-    })
+    served::<S, _>(stage, CONNECTIONS, Protocol::Http, greet)
+}
+
+async fn greet(stream: TcpStream) {
+    let io = TokioIo::new(stream);
+    // A client that closes the connection ends this with an error, which is the end of the run.
+    let _ = http1::Builder::new()
+        .serve_connection(io, service_fn(say_hello))
+        .await;
 }
 
 async fn say_hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {

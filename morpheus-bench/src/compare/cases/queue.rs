@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::{Body, Countdown, Done, Stage, batches};
+use super::{Body, Countdown, Stage, batches};
 use crate::compare::spawner::Spawner;
 
 /// Tasks that yield.
@@ -14,33 +14,30 @@ const PAIRS: u64 = 1_000;
 
 /// Many tasks yield, again and again.
 pub fn yield_many<S: Spawner>(stage: &Stage) -> Result<Body, String> {
-    let yielding = |times: u64| async move {
-        let mut yielded = 0;
-        for _ in 0..times {
-            tokio::task::yield_now().await;
-            yielded += 1;
-        }
-        yielded
-    };
     Ok(stage.spread::<S, _, _>(YIELDING, yielding))
+}
+
+async fn yielding(times: u64) -> u64 {
+    let mut yielded = 0;
+    for _ in 0..times {
+        tokio::task::yield_now().await;
+        yielded += 1;
+    }
+    yielded
 }
 
 /// A task starts another, sends it a message, and waits for the answer.
 pub fn ping_pong<S: Spawner>(stage: &Stage) -> Result<Body, String> {
-    let stage = stage.clone();
-    Ok(Box::new(move |n| {
-        let root = async move {
-            let mut done = 0;
-            for batch in batches(n, PAIRS) {
-                let countdown = Countdown::new(batch);
-                for _ in 0..batch {
-                    S::spawn(ping::<S>(countdown.clone()));
-                }
-                done += countdown.ended().await;
+    Ok(stage.in_task::<S, _>(|n| async move {
+        let mut done = 0;
+        for batch in batches(n, PAIRS) {
+            let countdown = Countdown::new(batch);
+            for _ in 0..batch {
+                S::spawn(ping::<S>(countdown.clone()));
             }
-            done
-        };
-        stage.on_worker::<S, _>(root).map(Done::from)
+            done += countdown.ended().await;
+        }
+        done
     }))
 }
 
@@ -60,14 +57,10 @@ async fn ping<S: Spawner>(countdown: Arc<Countdown>) {
 
 /// Each task starts the next and ends.
 pub fn chained_spawn<S: Spawner>(stage: &Stage) -> Result<Body, String> {
-    let stage = stage.clone();
-    Ok(Box::new(move |n| {
-        let root = async move {
-            let countdown = Countdown::new(n);
-            link::<S>(n, countdown.clone());
-            countdown.ended().await
-        };
-        stage.on_worker::<S, _>(root).map(Done::from)
+    Ok(stage.in_task::<S, _>(|n| async move {
+        let countdown = Countdown::new(n);
+        link::<S>(n, countdown.clone());
+        countdown.ended().await
     }))
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-use super::{Body, Countdown, Done, Stage, batches, shares};
+use super::{Body, Countdown, Stage, batches, shares};
 use crate::compare::spawner::Spawner;
 use crate::work;
 
@@ -20,22 +20,23 @@ const BUSY: u64 = 5_000;
 
 /// A task starts many.
 pub fn many_local<S: Spawner>(stage: &Stage) -> Result<Body, String> {
-    let stage = stage.clone();
-    Ok(Box::new(move |n| {
-        let root = async move {
-            let mut done = 0;
-            for batch in batches(n, IN_FLIGHT) {
-                let countdown = Countdown::new(batch);
-                for _ in 0..batch {
-                    let own = countdown.clone();
-                    S::spawn(async move { own.count() });
-                }
-                done += countdown.ended().await;
-            }
-            done
-        };
-        stage.on_worker::<S, _>(root).map(Done::from)
+    Ok(stage.in_task::<S, _>(|n| async move {
+        let mut done = 0;
+        for batch in batches(n, IN_FLIGHT) {
+            let countdown = Countdown::new(batch);
+            start_counting::<S>(batch, &countdown);
+            done += countdown.ended().await;
+        }
+        done
     }))
+}
+
+/// Starts tasks that count themselves.
+fn start_counting<S: Spawner>(tasks: u64, countdown: &Arc<Countdown>) {
+    for _ in 0..tasks {
+        let own = countdown.clone();
+        S::spawn(async move { own.count() });
+    }
 }
 
 /// A thread outside of the runtime starts many, and joins them.
@@ -157,10 +158,7 @@ fn spawning_thread<S: Spawner>(stage: &Stage) -> Result<Sender<Job>, String> {
     let spawning = move || {
         let _context = runtime.enter();
         for (tasks, countdown) in jobs {
-            for _ in 0..tasks {
-                let own = countdown.clone();
-                S::spawn(async move { own.count() });
-            }
+            start_counting::<S>(tasks, &countdown);
         }
     };
     let named = thread::Builder::new().name("spawns".into());
@@ -172,18 +170,14 @@ fn spawning_thread<S: Spawner>(stage: &Stage) -> Result<Sender<Job>, String> {
 
 /// A task makes blocking calls, some at a time.
 pub fn blocking<S: Spawner>(stage: &Stage) -> Result<Body, String> {
-    let stage = stage.clone();
-    Ok(Box::new(move |n| {
-        let root = async move {
-            let (mut done, mut calls) = (0, Vec::with_capacity(CALLS as usize));
-            for batch in batches(n, CALLS) {
-                calls.extend((0..batch).map(|_| tokio::task::spawn_blocking(|| black_box(1))));
-                for call in calls.drain(..) {
-                    done += call.await.unwrap_or(0);
-                }
+    Ok(stage.in_task::<S, _>(|n| async move {
+        let (mut done, mut calls) = (0, Vec::with_capacity(CALLS as usize));
+        for batch in batches(n, CALLS) {
+            calls.extend((0..batch).map(|_| tokio::task::spawn_blocking(|| black_box(1))));
+            for call in calls.drain(..) {
+                done += call.await.unwrap_or(0);
             }
-            done
-        };
-        stage.on_worker::<S, _>(root).map(Done::from)
+        }
+        done
     }))
 }

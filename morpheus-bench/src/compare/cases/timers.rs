@@ -16,26 +16,28 @@ const SLEEP: Duration = Duration::from_millis(1);
 
 /// Something that is soon done, under a timeout.
 pub fn timeout<S: Spawner>(stage: &Stage) -> Result<Body, String> {
-    let guarded = |times: u64| async move {
-        let mut in_time = 0;
-        for _ in 0..times {
-            let soon = tokio::time::timeout(NEVER, tokio::task::yield_now()).await;
-            in_time += u64::from(soon.is_ok());
-        }
-        in_time
-    };
     Ok(stage.spread::<S, _, _>(GUARDED, guarded))
+}
+
+async fn guarded(times: u64) -> u64 {
+    let mut in_time = 0;
+    for _ in 0..times {
+        let soon = tokio::time::timeout(NEVER, tokio::task::yield_now()).await;
+        in_time += u64::from(soon.is_ok());
+    }
+    in_time
 }
 
 /// Many sleep at the same time, again and again.
 pub fn sleep<S: Spawner>(stage: &Stage) -> Result<Body, String> {
-    let sleeper = |times: u64| async move {
-        let mut slept = 0;
-        for _ in 0..times {
-            tokio::time::sleep(SLEEP).await;
-            slept += 1;
-        }
-        slept
-    };
-    Ok(stage.spread::<S, _, _>(SLEEPERS, sleeper))
+    Ok(stage.spread::<S, _, _>(SLEEPERS, sleeping))
+}
+
+async fn sleeping(times: u64) -> u64 {
+    let mut slept = 0;
+    for _ in 0..times {
+        tokio::time::sleep(SLEEP).await;
+        slept += 1;
+    }
+    slept
 }
