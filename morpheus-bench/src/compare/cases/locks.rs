@@ -28,7 +28,7 @@ struct Ring {
 /// A task that is woken wakes another that waits at the same place.
 pub fn notify<S: Spawner>(stage: &Stage) -> Result<Body, String> {
     let rings: Vec<Arc<Ring>> = (0..RINGS).map(|_| ring::<S>(stage)).collect();
-    Ok(stage.in_task::<S, _>(move |n| {
+    Ok(stage.in_boxed_task::<S, _>(move |n| {
         let rings = rings.clone();
         async move {
             let begun: Vec<(Arc<Ring>, u64)> = rings

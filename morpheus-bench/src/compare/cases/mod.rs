@@ -162,15 +162,28 @@ pub const CASES: &[Case] = &[
 
 impl Stage {
     /// A body that makes a future of the number of operations, and runs it as a task, which returns how many were done.
-    ///
-    /// This task is boxed: tokio's code is compiled once for each kind of task, and this one begins and joins what is measured.
     fn in_task<S, F>(&self, mut root: impl FnMut(u64) -> F + 'static) -> Body
     where
         S: Spawner,
         F: Future<Output = u64> + Send + 'static,
     {
         let runtime = self.runtime.clone();
-        Box::new(move |n| run_root::<S>(&runtime, Box::pin(root(n))))
+        Box::new(move |n| {
+            let root = root(n);
+            let joined = runtime.block_on(async { S::spawn(root).await });
+            joined
+                .map(Done::from)
+                .map_err(|error| format!("a task ended: {error}"))
+        })
+    }
+
+    /// The same, boxed: for a task that only begins what is measured. tokio's code is compiled once for each kind of task.
+    fn in_boxed_task<S, F>(&self, mut root: impl FnMut(u64) -> F + 'static) -> Body
+    where
+        S: Spawner,
+        F: Future<Output = u64> + Send + 'static,
+    {
+        self.in_task::<S, Pin<Box<dyn Future<Output = u64> + Send>>>(move |n| Box::pin(root(n)))
     }
 
     /// Spreads the operations over this many tasks, each of which returns how many it did.
@@ -180,7 +193,7 @@ impl Stage {
         T: Fn(u64) -> F + Clone + Send + 'static,
         F: Future<Output = u64> + Send + 'static,
     {
-        self.in_task::<S, _>(move |n| {
+        self.in_boxed_task::<S, _>(move |n| {
             let task = task.clone();
             async move {
                 let started: Vec<_> = shares(n, tasks)
@@ -194,17 +207,6 @@ impl Stage {
             }
         })
     }
-}
-
-/// Runs a future as a task of a case, and waits for the number that comes of it.
-fn run_root<S: Spawner>(
-    runtime: &Handle,
-    root: Pin<Box<dyn Future<Output = u64> + Send>>,
-) -> Result<Done, String> {
-    let joined = runtime.block_on(async { S::spawn(root).await });
-    joined
-        .map(Done::from)
-        .map_err(|error| format!("a task ended: {error}"))
 }
 
 /// How many of `n` each of some parts gets, none more than one more than another.

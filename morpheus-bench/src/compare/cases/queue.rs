@@ -57,7 +57,7 @@ async fn ping<S: Spawner>(countdown: Arc<Countdown>) {
 
 /// Each task starts the next and ends.
 pub fn chained_spawn<S: Spawner>(stage: &Stage) -> Result<Body, String> {
-    Ok(stage.in_task::<S, _>(|n| async move {
+    Ok(stage.in_boxed_task::<S, _>(|n| async move {
         let countdown = Countdown::new(n);
         link::<S>(n, countdown.clone());
         countdown.ended().await
