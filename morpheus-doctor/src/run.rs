@@ -151,12 +151,14 @@ fn watch(
     loop {
         let now = Instant::now();
         let may_begin_later = child.is_some() && !diagnosis.has_tokio();
-        if (surveys < SURVEYS || may_begin_later) && now >= survey_again {
+        // Before a stack is read, which would be the new program's: the source looks less often.
+        let has_exec = child.is_some() && target.has_another_program();
+        if !has_exec && (surveys < SURVEYS || may_begin_later) && now >= survey_again {
             diagnosis.survey(source);
             (surveys, survey_again) = (surveys + 1, now + SURVEY);
         }
-        let is_idle = diagnosis.advance(source)? == 0;
-        if diagnosis.has_exec() {
+        let is_idle = !has_exec && diagnosis.advance(source)? == 0;
+        if has_exec || diagnosis.has_exec() {
             return match diagnosis.has_tokio() {
                 // A stack that was read a moment ago may be the new program's.
                 _ if child.is_some() && !diagnosis.has_polls() => Ok(None),
