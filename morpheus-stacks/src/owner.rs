@@ -219,7 +219,7 @@ mod tests {
         // With `debug = "line-tables-only"` a name has no crate.
         for (file, function) in [
             // Around a watched poll.
-            ("morpheus-runtime/src/poll/mark.rs", "poll_inline"),
+            ("morpheus-runtime/src/poll/mark.rs", "marked"),
             ("morpheus-stacks/src/captor.rs", "tend"),
             ("morpheus-system/src/sleeper.rs", "nap"),
             ("morpheus-common/src/slot.rs", "publish_poll"),

@@ -10,9 +10,10 @@ use std::task::{Context, Poll};
 
 use crate::control::plain;
 use crate::domain::Domain;
+use crate::poll::mark::{self, LentLabel};
 use crate::poll::own_slot::Entered;
 use crate::poll::state::WatchState;
-use crate::poll::{handoff, known, mark, own_slot};
+use crate::poll::{handoff, known, own_slot};
 use morpheus_link::handle::{self, SlotHandle};
 
 /// Makes the calling thread one of a current-thread runtime until the returned guard is dropped.
@@ -36,7 +37,7 @@ pub(crate) fn poll<F: Future>(
     if state.is_clean()
         && let Some(joined) = crate::poll::hooks::join(state.label, slot)
     {
-        let (result, verdict) = mark::poll_joined(future, joined, slot, cx);
+        let (result, verdict) = mark::marked_with_task(joined, slot, || future.poll(cx));
         if !verdict.is_empty() {
             known::learn(state, verdict);
         }
@@ -46,14 +47,15 @@ pub(crate) fn poll<F: Future>(
     #[cfg(tokio_unstable)]
     let _paused = crate::poll::hooks::pause();
     if slot.runtime.in_poll() {
-        return mark::poll_within(future, state, slot, cx);
+        let _lent = LentLabel::lend(state, slot);
+        return future.poll(cx);
     }
     let slot = own_slot::settled(slot);
     state.count_poll();
     if !state.is_clean() {
         return known::poll(future, state, slot, cx);
     }
-    let (result, verdict) = mark::poll_inline(future, state.label, slot, cx);
+    let (result, verdict) = mark::marked(state.label, slot, || future.poll(cx));
     if !verdict.is_empty() || state.is_lot_full() {
         known::learn(state, verdict);
     }

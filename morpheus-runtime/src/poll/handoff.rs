@@ -16,7 +16,6 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -197,7 +196,7 @@ impl Drop for HandoffMark {
     }
 }
 
-/// Polls `future` once with the worker's core handed over.
+/// Calls `poll` once with the worker's core handed over.
 ///
 /// The caller has checked [`is_allowed`]. Where tokio refuses all the same (a current-thread runtime in whose
 /// future a multi-thread runtime was entered), it polls inline.
@@ -205,12 +204,12 @@ impl Drop for HandoffMark {
 /// `begin` marks the beginning of the poll, and the value that it returns marks the end when it is dropped.
 /// Handing the core over may wait for a lock of tokio's. That time is no part of the poll, and says nothing
 /// about its task.
-pub(crate) fn poll<F: Future, M>(
+pub(crate) fn poll<M>(
     domain: &Domain,
-    mut future: Pin<&mut F>,
+    poll: &mut dyn FnMut(&mut Context<'_>),
     cx: &mut Context<'_>,
     begin: impl Fn() -> M,
-) -> Poll<F::Output> {
+) {
     let mut polled = false;
     let mut slice_before = None;
     let in_handoff = || {
@@ -218,18 +217,19 @@ pub(crate) fn poll<F: Future, M>(
         slice_before = shorten_slice(domain);
         Handle::current().block_on(poll_fn(|_| {
             let _mark = begin();
-            Poll::Ready(future.as_mut().poll(cx))
+            poll(cx);
+            Poll::Ready(())
         }))
     };
     let result = catch_unwind(AssertUnwindSafe(|| tokio::task::block_in_place(in_handoff)));
     put_slice_back(domain, slice_before);
     match result {
-        Ok(result) => result,
+        Ok(()) => {}
         Err(panic) if polled => resume_unwind(panic),
         Err(_) => {
             note_refusal();
             let _mark = begin();
-            future.poll(cx)
+            poll(cx);
         }
     }
 }

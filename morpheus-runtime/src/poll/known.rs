@@ -13,7 +13,7 @@ use crate::decide::history::History;
 use crate::decide::rating::Rating;
 use crate::domain::Domain;
 use crate::poll::handoff::{self, HandoffMark};
-use crate::poll::mark::{PollMark, poll_inline, undo_demotion};
+use crate::poll::mark::{PollMark, marked, undo_demotion};
 use crate::poll::own_slot;
 use crate::poll::state::WatchState;
 use crate::report::label::Label;
@@ -28,25 +28,47 @@ const TRIES_INLINE: u8 = 8;
 
 /// Polls a future that needs more than a mark: one with a rating, one under a label with a rating or with
 /// none yet, or one that sets `demotable` itself.
+///
+/// Only this much is compiled for each type of future. The decision, and tokio's code for a handoff, would
+/// be 2,700 lines of LLVM's code for each.
 #[cold]
 pub(crate) fn poll<F: Future>(
-    future: Pin<&mut F>,
+    mut future: Pin<&mut F>,
     state: &mut WatchState,
     slot: SlotHandle,
     cx: &mut Context<'_>,
 ) -> Poll<F::Output> {
+    let mut output = None;
+    let mut poll = |cx: &mut Context<'_>| {
+        if let Poll::Ready(value) = future.as_mut().poll(cx) {
+            output = Some(value);
+        }
+    };
+    poll_or_wait(&mut poll, state, slot, cx);
+    output.map_or(Poll::Pending, Poll::Ready)
+}
+
+/// Calls `poll` once, or not at all: then the task waits for a permit.
+fn poll_or_wait(
+    poll: &mut dyn FnMut(&mut Context<'_>),
+    state: &mut WatchState,
+    slot: SlotHandle,
+    cx: &mut Context<'_>,
+) {
     let demotable_is_set = state
         .own_demotable()
         .is_none_or(|demotable| demotable == slot.runtime.has_flag(SlotFlag::Demotable));
     let has_no_rating = state.rating.is_clean() && state.waiter.is_none();
     if demotable_is_set && has_no_rating && is_healthy_here(state.label) {
-        let (result, verdict) = poll_inline(future, state.label, slot, cx);
+        let ((), verdict) = marked(state.label, slot, || poll(cx));
         if !verdict.is_empty() || state.is_lot_full() {
             learn(state, verdict);
         }
-        return result;
+        return;
     }
-    let done = own_slot::with_domain(|domain, index| {
+    // A thread with a slot belongs to a domain. The exception is a thread that is being torn down, and it
+    // polls nothing.
+    own_slot::with_domain(|domain, index| {
         let history = domain.histories.of(state.label);
         let may_hand_off = may_hand_off_poll(state, domain, history);
         let plan = may_hand_off.then(|| permit_for(state, domain, history, cx.waker()));
@@ -55,7 +77,7 @@ pub(crate) fn poll<F: Future>(
             Some(Plan::Wait) => {
                 // The caller counted this poll, which does not take place.
                 state.polls = state.polls.wrapping_sub(1);
-                return Poll::Pending;
+                return;
             }
             Some(Plan::Inline) => (None, true),
             None => (None, false),
@@ -66,16 +88,16 @@ pub(crate) fn poll<F: Future>(
         domain.slots.private[index].stamp(slot.runtime.next_poll());
         let handoff =
             permit.and_then(|permit| Some(HandoffMark::begin(domain, index, slot)?.hold(permit)));
-        let (result, verdict) = match handoff {
+        let verdict = match handoff {
             Some(_handoff) => {
                 let label = state.label;
                 let begun = std::cell::Cell::new(0);
-                let result = handoff::poll(domain, future, cx, || {
+                handoff::poll(domain, poll, cx, || {
                     let mark = PollMark::begin(slot, label);
                     begun.set(mark.seq);
                     mark
                 });
-                (result, slot.kernel.verdict_for(begun.get()))
+                slot.kernel.verdict_for(begun.get())
             }
             None => {
                 // The poll may be long: without the flush, the task in the LIFO slot would wait until it
@@ -86,7 +108,7 @@ pub(crate) fn poll<F: Future>(
                     handoff::flush_lifo();
                 }
                 let _unproven = unrated.then(|| History::begin_unproven(history));
-                poll_inline(future, state.label, slot, cx)
+                marked(state.label, slot, || poll(cx)).1
             }
         };
         if domain.settings.policy >= Policy::Throttle && verdict.contains(VerdictFlags::THROTTLED) {
@@ -94,11 +116,7 @@ pub(crate) fn poll<F: Future>(
             state.not_before_ns = clock::now_ns() + used_ns.saturating_mul(THROTTLED_SHARE - 1);
         }
         learn(state, verdict);
-        result
     });
-    // A thread with a slot belongs to a domain. The exception is a thread that is being torn down, and it
-    // polls nothing.
-    done.unwrap_or(Poll::Pending)
 }
 
 /// Sets the slot's `demotable` flag to the task's own setting for one poll, instead of the runtime's.

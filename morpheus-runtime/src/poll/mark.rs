@@ -1,9 +1,7 @@
 //! The mark that a watched poll leaves in its thread's slot.
 
 use std::mem::ManuallyDrop;
-use std::pin::Pin;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
 
 use morpheus_common::slot::VerdictFlags;
 
@@ -58,56 +56,57 @@ pub(crate) fn undo_demotion(verdict: VerdictFlags) {
     }
 }
 
+/// Runs a poll under a mark.
 #[inline]
-pub(crate) fn poll_inline<F: Future>(
-    future: Pin<&mut F>,
+pub(crate) fn marked<T>(
     label: &'static Label,
     slot: SlotHandle,
-    cx: &mut Context<'_>,
-) -> (Poll<F::Output>, VerdictFlags) {
+    poll: impl FnOnce() -> T,
+) -> (T, VerdictFlags) {
     let mark = PollMark::begin(slot, label);
-    let result = future.poll(cx);
+    let result = poll();
     (result, mark.end())
 }
 
-/// Polls a watched future under the mark of its task.
+/// Runs the poll of a watched future under the mark of its task.
 #[cfg(tokio_unstable)]
 #[inline]
-pub(crate) fn poll_joined<F: Future>(
-    future: Pin<&mut F>,
+pub(crate) fn marked_with_task<T>(
     joined: Joined,
     slot: SlotHandle,
-    cx: &mut Context<'_>,
-) -> (Poll<F::Output>, VerdictFlags) {
+    poll: impl FnOnce() -> T,
+) -> (T, VerdictFlags) {
     let seq = joined.seq.get();
-    let result = future.poll(cx);
+    let result = poll();
     drop(joined);
     (result, slot.kernel.verdict_for(seq))
 }
 
-/// Polls a watched future inside the poll of another one: it lends its label to that poll meanwhile.
-#[cold]
-pub(crate) fn poll_within<F: Future>(
-    future: Pin<&mut F>,
-    state: &mut WatchState,
+/// The label of a watched future that is polled inside the poll of another one: it lends its label to that
+/// poll until this is dropped.
+pub(crate) struct LentLabel {
     slot: SlotHandle,
-    cx: &mut Context<'_>,
-) -> Poll<F::Output> {
-    struct Restore(SlotHandle, u32);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            self.0.runtime.label.store(self.1, Ordering::Relaxed);
+    outer: u32,
+}
+
+impl LentLabel {
+    #[cold]
+    pub(crate) fn lend(state: &mut WatchState, slot: SlotHandle) -> LentLabel {
+        state.count_poll();
+        if state.is_lot_full() {
+            state.count_polls();
         }
+        // Relaxed: the thread's own word. The controller reads whichever label is there.
+        let outer = slot.runtime.label.load(Ordering::Relaxed);
+        slot.runtime
+            .label
+            .store(state.label.id(), Ordering::Relaxed);
+        LentLabel { slot, outer }
     }
-    state.count_poll();
-    if state.is_lot_full() {
-        state.count_polls();
+}
+
+impl Drop for LentLabel {
+    fn drop(&mut self) {
+        self.slot.runtime.label.store(self.outer, Ordering::Relaxed);
     }
-    // Relaxed: the thread's own word. The controller reads whichever label is there.
-    let outer = slot.runtime.label.load(Ordering::Relaxed);
-    let _restore = Restore(slot, outer);
-    slot.runtime
-        .label
-        .store(state.label.id(), Ordering::Relaxed);
-    future.poll(cx)
 }
