@@ -102,7 +102,7 @@ fn tables(marker: &str, directory: &Path) -> Result<String, String> {
 pub fn read(path: &Path) -> Result<Envelope<Value>, String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     let found: Envelope<Value> =
-        serde_json::from_str(&text).map_err(|error| format!("no benchmark's output: {error}"))?;
+        report::from_json(&text).map_err(|error| format!("no benchmark's output: {error}"))?;
     if found.interrupted || !found.failed.is_empty() {
         return Err("it was not measured to its end".into());
     }

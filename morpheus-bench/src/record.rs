@@ -35,7 +35,7 @@ impl<R: Serialize> Record<R> {
 /// The value that a line begins with. A guest's kernel may have said something before the line ended.
 pub fn first_in<T: DeserializeOwned>(line: &str) -> Option<T> {
     let mut values = serde_json::Deserializer::from_str(line).into_iter();
-    values.next()?.ok()
+    serde_json::from_value(values.next()?.ok()?).ok()
 }
 
 /// The records of earlier runs of the benchmark `name`. Lines that are no records (a guest says other things, too) are

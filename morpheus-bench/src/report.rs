@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use indicatif::HumanCount;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::interrupt;
 
@@ -114,6 +116,14 @@ pub fn print(text: &str) {
 /// One line of JSON.
 pub fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain structs of numbers and text") + "\n"
+}
+
+/// Reads JSON by way of a [`Value`]: so each type is compiled for one reader, not for each of serde's.
+///
+/// # Errors
+/// It is no JSON, or not of this type.
+pub fn from_json<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
+    serde_json::from_str::<Value>(text).and_then(serde_json::from_value)
 }
 
 /// How a benchmark ends that has something to show: 0 measured, 1 something failed, 130 after Ctrl-C. A measurement that Ctrl-C

@@ -24,7 +24,7 @@ pub fn job<J: DeserializeOwned>(name: &str) -> J {
     let job = io::stdin()
         .read_line(&mut line)
         .map_err(|error| error.to_string())
-        .and_then(|_| serde_json::from_str(&line).map_err(|error| error.to_string()));
+        .and_then(|_| report::from_json(&line).map_err(|error| error.to_string()));
     job.unwrap_or_else(|error| {
         eprintln!("{name}: no job on stdin ({error}): this is how it calls itself, not for people");
         process::exit(2);
@@ -98,7 +98,7 @@ pub fn ask_in<A: DeserializeOwned>(
             bound.as_secs()
         ));
     };
-    serde_json::from_str::<Result<A, String>>(child.output().trim())
+    report::from_json::<Result<A, String>>(&child.output())
         .map_err(|_| match status.code() {
             Some(code) => format!("no result, exit code {code}"),
             None => format!("no result, {status}"),

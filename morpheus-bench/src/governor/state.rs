@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::sysfs::{self, Policy};
+use crate::report;
 
 /// For how long something is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,7 +168,9 @@ fn left_over(directory: &Path, purpose: Purpose) -> Result<Option<Keeper>, Strin
             file.display()
         )
     };
-    let state: State = serde_json::from_reader(&open).map_err(|error| unreadable(error.into()))?;
+    let state: State = io::read_to_string(&open)
+        .and_then(|text| Ok(report::from_json(&text)?))
+        .map_err(unreadable)?;
     match open.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {

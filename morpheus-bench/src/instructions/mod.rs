@@ -114,7 +114,7 @@ fn count(options: &Options) -> Result<Judged, String> {
     }
     let path = options.path();
     let expected = match fs::read_to_string(&path) {
-        Ok(text) => serde_json::from_str::<Vec<Expected>>(&text)
+        Ok(text) => crate::report::from_json::<Vec<Expected>>(&text)
             .map_err(|error| format!("{}: {error}", path.display()))?,
         Err(_) if options.bless => Vec::new(),
         Err(error) => return Err(format!("{}: {error}; --bless makes it", path.display())),

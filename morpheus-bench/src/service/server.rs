@@ -12,7 +12,7 @@ use super::http::{self, Connection};
 use super::variant::Variant;
 use crate::flagged::{self, Program};
 use crate::supervised::Supervised;
-use crate::{host, interrupt, neighbours};
+use crate::{host, interrupt, neighbours, report};
 
 /// How long a service may take to come up, on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -94,7 +94,7 @@ impl Programs {
             .stderr(Stdio::inherit())
             .output()
             .map_err(|error| format!("{} does not start: {error}", program.display()))?;
-        serde_json::from_slice(&output.stdout)
+        report::from_json(&String::from_utf8_lossy(&output.stdout))
             .map_err(|_| format!("{} --calibrate: {}", program.display(), output.status))
     }
 }

@@ -24,9 +24,9 @@ use crate::begin::Begin;
 use crate::clock;
 use crate::histogram::Latencies;
 use crate::load::Load;
-use crate::neighbours;
 use crate::thread::lock;
 use crate::wake::Clockwork;
+use crate::{neighbours, report};
 
 /// The program's first line.
 #[derive(Deserialize)]
@@ -171,8 +171,7 @@ impl Program {
         let mut line = String::new();
         let read = self.stdout.read_line(&mut line);
         read.map_err(|error| error.to_string())?;
-        serde_json::from_str(&line)
-            .map_err(|error| format!("the Go program said {line:?}: {error}"))
+        report::from_json(&line).map_err(|error| format!("the Go program said {line:?}: {error}"))
     }
 }
 

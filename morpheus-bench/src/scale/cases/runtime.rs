@@ -10,8 +10,8 @@ use super::super::child::{Answer, Job};
 use super::super::result::Measured;
 use crate::arguments::name_of;
 use crate::envelope::Envelope;
-use crate::scx;
 use crate::supervised::Supervised;
+use crate::{report, scx};
 
 /// The names of the figures beside the one that is compared.
 const MORE: [&str; 5] = [
@@ -53,8 +53,8 @@ pub fn measure(job: &Job, arguments: &str) -> Answer {
 
 /// The figure that is compared, and those beside it.
 fn read(output: &str, figure: &str) -> Answer {
-    let found: Envelope<Value> = serde_json::from_str(output)
-        .map_err(|error| format!("no figures of starvation: {error}"))?;
+    let found: Envelope<Value> =
+        report::from_json(output).map_err(|error| format!("no figures of starvation: {error}"))?;
     if let Some(why) = found.failed.first() {
         return Err(why.clone());
     }
