@@ -36,8 +36,10 @@ const LIMIT: Limit = Limit::AtMost(1.005);
 
 /// CPU time of an operation in one pair: without checkpoints, with them, and without again.
 type Times = [f64; 3];
-/// The place of the time with checkpoints.
+/// The places of these times.
+const WITHOUT: usize = 0;
 const WITH: usize = 1;
+const AGAIN: usize = 2;
 
 /// Measures, or until Ctrl-C, and adds the rows.
 ///
@@ -101,7 +103,11 @@ fn report(all: &[Times], options: &Options, tasks: usize, found: &mut Envelope<O
     let limit = |_: &Figure<f64>, _| Some(LIMIT);
     let rows = rounds.rows(CASE, &names, &[CPU], limit);
     found.add(CASE, "computes for about 2 µs", rows);
-    let more = median(all.iter().map(|times| times[1] - times[0]).collect());
+    let more = median(
+        all.iter()
+            .map(|times| times[WITH] - times[WITHOUT])
+            .collect(),
+    );
     found.notes.extend(more.map(|ns| {
         format!(
             "An operation passes {checkpoints} checkpoints, in {tasks} tasks; one takes {:.2} ns.",
@@ -122,7 +128,7 @@ async fn warm_up(operations: usize, every: usize) {
 
 async fn measure_pair(operations: usize, every: usize) -> Times {
     let mut times: [Vec<f64>; 3] = Default::default();
-    for (_, kind) in interleaved(&[0, WITH, 2], BLOCKS) {
+    for (_, kind) in interleaved(&[WITHOUT, WITH, AGAIN], BLOCKS) {
         let time = match kind {
             WITH => block::<true>(operations, every).await,
             _ => block::<false>(operations, every).await,
