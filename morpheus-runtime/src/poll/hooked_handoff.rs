@@ -24,11 +24,15 @@ use tokio::runtime::{Handle, RuntimeMetrics};
 use crate::act::permit::{Answer, NoPermit, Permit, Request, Waiter};
 use crate::domain::Domain;
 use crate::poll::handoff::{self, HandoffMark};
+use crate::settings::{DEFAULT_BLOCKING_THREADS, pool_threads};
 use morpheus_link::handle::SlotHandle;
 use morpheus_system::clock;
+use morpheus_system::threads;
 
 /// How long a thread waits for another one to take its core, in nanoseconds. A thread that has the core then polls inline.
 const TAKE_CORE_NS: u64 = 500_000_000;
+/// After this time the thread asks whether any other can take the core, in nanoseconds.
+const ASK_POOL_NS: u64 = 20_000_000;
 /// How long no core is offered after that, in nanoseconds: the pool has no free thread and can start none.
 const NO_OFFERS_NS: u64 = 2_000_000_000;
 /// How often a thread offers its core. Each time that it comes back, another task has been handed off in between.
@@ -104,7 +108,11 @@ pub(crate) fn hand_off(
             permit = wait_for_permit(domain, waiter, request, &waker);
         }
     };
-    let offered = catch_unwind(AssertUnwindSafe(|| give_core_away(core, &metrics, wait)));
+    // Where `max_blocking_threads` is set, nothing is handed off.
+    let most = pool_threads(DEFAULT_BLOCKING_THREADS, domain.settings.max_handoffs);
+    let offered = catch_unwind(AssertUnwindSafe(|| {
+        give_core_away(core, &metrics, most, wait)
+    }));
     let is_away = match offered {
         Ok(Offered::Taken) => true,
         Ok(Offered::CameBack) => false,
@@ -141,19 +149,27 @@ pub(crate) fn hand_off(
 enum Offered {
     /// Another thread has it.
     Taken,
-    /// No thread took it for [`TAKE_CORE_NS`].
+    /// No thread took it for [`TAKE_CORE_NS`], or none can.
     NotTaken,
     /// It came back each time.
     CameBack,
 }
 
-/// Offers the core until this thread has it no more. `meanwhile` runs each time that another thread has taken it.
-fn give_core_away(core: usize, metrics: &RuntimeMetrics, mut meanwhile: impl FnMut()) -> Offered {
+/// Offers the core to a pool of at most `most_threads` until this thread has it no more. `meanwhile` runs each time that another
+/// thread has taken it.
+fn give_core_away(
+    core: usize,
+    metrics: &RuntimeMetrics,
+    most_threads: usize,
+    mut meanwhile: impl FnMut(),
+) -> Offered {
     for _ in 0..MOST_OFFERS {
         let mut is_taken = false;
-        let before = CoreState::of(core, metrics);
+        let (before, pool) = (CoreState::of(core, metrics), Pool::of(metrics));
         tokio::task::block_in_place(|| {
-            is_taken = before.wait_for_change();
+            let offered = Pool::of(metrics);
+            is_taken =
+                before.wait_for_change(|| !pool.has_none_for_an_offer(offered, most_threads));
             if is_taken {
                 meanwhile();
             }
@@ -166,6 +182,32 @@ fn give_core_away(core: usize, metrics: &RuntimeMetrics, mut meanwhile: impl FnM
         }
     }
     Offered::CameBack
+}
+
+/// Tokio's data on its pool for blocking calls.
+#[derive(Clone, Copy)]
+struct Pool {
+    threads: usize,
+    idle: usize,
+}
+
+impl Pool {
+    fn of(metrics: &RuntimeMetrics) -> Pool {
+        Pool {
+            threads: metrics.num_blocking_threads(),
+            idle: metrics.num_idle_blocking_threads(),
+        }
+    }
+
+    /// Whether no thread can take a core, if the pool was this before the offer and was `offered` right after it: none was idle,
+    /// and tokio, which starts threads within the offer, has started none. That alone does not tell: a thread may become idle
+    /// between the two, and take the core as soon as it has a CPU. So there must be a reason: the pool is full, or the system
+    /// starts no thread.
+    fn has_none_for_an_offer(self, offered: Pool, most_threads: usize) -> bool {
+        self.idle == 0
+            && offered.threads <= self.threads
+            && (offered.threads >= most_threads || threads::available(1, None) == 0)
+    }
 }
 
 /// Tokio's data on a core that this thread has.
@@ -187,9 +229,11 @@ impl CoreState<'_> {
         }
     }
 
-    /// Waits until another thread has taken the core. Returns whether it has.
-    fn wait_for_change(&self) -> bool {
+    /// Waits until another thread has taken the core. Returns whether it has. `may_come` is asked once, after a while, whether
+    /// any can.
+    fn wait_for_change(&self, may_come: impl FnOnce() -> bool) -> bool {
         let begun_ns = clock::now_ns();
+        let mut may_come = Some(may_come);
         loop {
             let now = CoreState::of(self.core, self.metrics);
             // A thread whose own `block_in_place` ends takes the core as well, and then only parks tell.
@@ -198,6 +242,11 @@ impl CoreState<'_> {
             }
             match clock::now_ns().saturating_sub(begun_ns) {
                 waited_ns if waited_ns >= TAKE_CORE_NS => return false,
+                waited_ns
+                    if waited_ns >= ASK_POOL_NS && may_come.take().is_some_and(|ask| !ask()) =>
+                {
+                    return false;
+                }
                 waited_ns if waited_ns < YIELDS_FOR_NS => thread::yield_now(),
                 _ => thread::sleep(Duration::from_micros(50)),
             }
@@ -281,6 +330,66 @@ mod tests {
             .block_on(async { hand_off(domain, 0, slot, request) });
         assert!(handed_off.is_none());
         assert_eq!(domain.permits.waiting(), 0);
+    }
+
+    /// The application's calls have all threads: the worker goes on after a moment.
+    #[test]
+    fn a_core_that_a_full_pool_cannot_take_is_offered_for_a_moment() {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(0).max_handoffs(1);
+        let most = pool_threads(DEFAULT_BLOCKING_THREADS, 1);
+        let runtime = builder.link(Link::Watchdog).build().unwrap();
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let held = Arc::new(std::sync::Mutex::new(held));
+        let metrics = runtime.handle().metrics();
+        // One more than the pool has threads: it waits in the queue.
+        loop {
+            let before = Pool::of(&metrics);
+            let held = held.clone();
+            // One waits for the channel, the others for the lock.
+            runtime.handle().spawn_blocking(move || {
+                let _ = morpheus_system::lock::lock(&held).recv();
+            });
+            if before.has_none_for_an_offer(Pool::of(&metrics), most) {
+                break;
+            }
+        }
+        let offered = runtime.handle().spawn(async {
+            let request = Request {
+                class: Class::Slow,
+                history: None,
+                sleeps: false,
+                short_polls: 0,
+                not_before_ns: 0,
+                blocks_thread: true,
+                returns: false,
+            };
+            let slot = own_slot::claim().unwrap();
+            own_slot::with_domain(|domain, index| {
+                let begun_ns = clock::now_ns();
+                let is_away = hand_off(domain, index, slot, request).is_some();
+                (is_away, clock::now_ns() - begun_ns)
+            })
+        });
+        let (is_away, waited_ns) = runtime.block_on(offered).unwrap().unwrap();
+        drop(release);
+        assert!(!is_away);
+        assert!(
+            (ASK_POOL_NS..TAKE_CORE_NS).contains(&waited_ns),
+            "{waited_ns}"
+        );
+        let again_ns = runtime.domain().offers_again_ns.load(Ordering::Relaxed);
+        assert!(again_ns > 0, "no thread took it");
+    }
+
+    #[test]
+    fn a_pool_that_can_take_a_core_is_waited_for() {
+        let pool = |threads, idle| Pool { threads, idle };
+        let is_full = |before: Pool, offered| before.has_none_for_an_offer(offered, 3);
+        assert!(is_full(pool(3, 0), pool(3, 0)));
+        assert!(!is_full(pool(2, 0), pool(3, 0)), "it has started one");
+        assert!(!is_full(pool(3, 1), pool(3, 0)), "one was idle");
+        assert!(!is_full(pool(2, 0), pool(2, 0)), "one may have become idle");
     }
 
     /// A daemon comes while the poll goes on, and the thread's slot moves to the memory that it shares.

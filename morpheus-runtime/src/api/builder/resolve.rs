@@ -5,8 +5,8 @@ use morpheus_link::Link;
 use morpheus_system::{quota, threads};
 
 use super::{BuildError, Builder};
-use crate::settings::Settings;
 use crate::settings::limitation::Limitation;
+use crate::settings::{DEFAULT_BLOCKING_THREADS, Settings, pool_threads};
 
 /// The minimum of the default number of spares; see [`Builder::max_spares`].
 const MIN_DEFAULT_SPARES: usize = 32;
@@ -20,8 +20,6 @@ const DEFAULT_RESERVE: usize = 1;
 /// The reserve under pressure, in spares for each CPU. A larger reserve gives tasks with short polls more
 /// threads, and so a larger part of the CPU time that hogs leave.
 const RESERVE_UNDER_PRESSURE_PER_CPU: usize = 6;
-/// Tokio's own default.
-const DEFAULT_BLOCKING_THREADS: usize = 512;
 /// Slots of a current-thread runtime, for the threads in `block_on` and for blocking threads on which a
 /// future is watched.
 const CURRENT_THREAD_SLOTS: usize = 128;
@@ -163,14 +161,9 @@ impl Builder {
             .unwrap_or(DEFAULT_BLOCKING_THREADS)
     }
 
-    /// The number of threads in tokio's blocking pool: for the application, for handoff polls, and for the
-    /// controller.
+    /// The number of threads in tokio's blocking pool.
     pub(super) fn pool_threads(&self) -> usize {
-        self.blocking_threads()
-            .saturating_add(self.handoffs())
-            .saturating_add(1)
-            // Tokio adds the workers to it.
-            .min(usize::MAX / 2)
+        pool_threads(self.blocking_threads(), self.handoffs())
     }
 
     /// The options that were set and need an unstable tokio.
