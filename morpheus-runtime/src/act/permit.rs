@@ -453,6 +453,22 @@ pub(crate) struct Request<'a> {
     pub(crate) returns: bool,
 }
 
+#[cfg(test)]
+impl Request<'static> {
+    /// A task that waits as one that is not ready, and of which nothing else is known.
+    pub(crate) fn for_tests(class: Class) -> Request<'static> {
+        Request {
+            class,
+            history: None,
+            sleeps: false,
+            short_polls: 0,
+            not_before_ns: 0,
+            blocks_thread: false,
+            returns: false,
+        }
+    }
+}
+
 /// The answer to a request for a permit.
 #[must_use]
 pub(crate) enum Answer {
@@ -778,20 +794,8 @@ mod tests {
         }
     }
 
-    fn of(class: Class) -> Request<'static> {
-        Request {
-            class,
-            history: None,
-            sleeps: false,
-            short_polls: 0,
-            not_before_ns: 0,
-            blocks_thread: false,
-            returns: false,
-        }
-    }
-
     fn ask(permits: &Arc<Permits>, class: Class) -> Answer {
-        permits.ask(of(class), false, Waker::noop())
+        permits.ask(Request::for_tests(class), false, Waker::noop())
     }
 
     #[test]
@@ -802,7 +806,7 @@ mod tests {
         let ask = |class, history| {
             let request = Request {
                 history,
-                ..of(class)
+                ..Request::for_tests(class)
             };
             permits.ask(request, false, Waker::noop())
         };
@@ -852,7 +856,7 @@ mod tests {
         let on_thread = || {
             let request = Request {
                 blocks_thread: true,
-                ..of(Class::Hog)
+                ..Request::for_tests(Class::Hog)
             };
             permits.ask(request, false, Waker::noop())
         };
@@ -880,7 +884,7 @@ mod tests {
         let first = granted(ask(&permits, Class::Hog));
         let count = Arc::new(Count::default());
         let waker = Waker::from(count.clone());
-        let second = waiting(permits.ask(of(Class::Hog), false, &waker));
+        let second = waiting(permits.ask(Request::for_tests(Class::Hog), false, &waker));
         let third = waiting(ask(&permits, Class::Hog));
         drop(first);
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
@@ -894,7 +898,7 @@ mod tests {
     fn untried(permits: &Arc<Permits>, short_polls: u8) -> Answer {
         let request = Request {
             short_polls,
-            ..of(Class::Untried)
+            ..Request::for_tests(Class::Untried)
         };
         permits.ask(request, false, Waker::noop())
     }
@@ -1019,7 +1023,7 @@ mod tests {
             let request = Request {
                 sleeps: true,
                 short_polls: 0,
-                ..of(Class::Slow)
+                ..Request::for_tests(Class::Slow)
             };
             permits.ask(request, false, Waker::noop())
         };
@@ -1104,7 +1108,7 @@ mod tests {
         assert!(matches!(late, Err(NoPermit::TakenBack)));
         let again = Request {
             returns: true,
-            ..of(Class::Hog)
+            ..Request::for_tests(Class::Hog)
         };
         let _permit = granted(permits.ask(again, false, Waker::noop()));
         // It counts: no other one is granted meanwhile beyond the one that was when its own was taken back.
@@ -1145,7 +1149,7 @@ mod tests {
         let waiter = waiting(permits.ask(
             Request {
                 not_before_ns: later,
-                ..of(Class::Hog)
+                ..Request::for_tests(Class::Hog)
             },
             false,
             Waker::noop(),
@@ -1161,7 +1165,7 @@ mod tests {
         let permits = with_limits(4, 1);
         let _first = granted(ask(&permits, Class::Slow));
         assert!(matches!(ask(&permits, Class::Slow), Answer::Full));
-        let _waits = waiting(permits.ask(of(Class::Slow), true, Waker::noop()));
+        let _waits = waiting(permits.ask(Request::for_tests(Class::Slow), true, Waker::noop()));
     }
 
     #[test]
@@ -1194,7 +1198,7 @@ mod tests {
         let count = Arc::new(Count::default());
         let waker = Waker::from(count.clone());
         let waiting: Vec<_> = [Class::Hog, Class::Hog]
-            .map(|class| waiting(permits.ask(of(class), true, &waker)))
+            .map(|class| waiting(permits.ask(Request::for_tests(class), true, &waker)))
             .into();
         let woken = permits.close();
         assert_eq!((woken.len(), count.0.load(Ordering::SeqCst)), (2, 0));
@@ -1207,7 +1211,7 @@ mod tests {
         assert_eq!(permits.waiting(), 0);
         let throttled = Request {
             not_before_ns: u64::MAX,
-            ..of(Class::Hog)
+            ..Request::for_tests(Class::Hog)
         };
         assert!(matches!(permits.ask(throttled, true, &waker), Answer::Full));
     }

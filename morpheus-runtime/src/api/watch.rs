@@ -182,15 +182,7 @@ mod tests {
             let mut queued = Vec::new();
             // The 1,000 waiters in front of it keep it from a permit during the test.
             while queued.len() < 1_000 {
-                let request = Request {
-                    class: Class::Hog,
-                    history: None,
-                    sleeps: false,
-                    short_polls: 0,
-                    not_before_ns: 0,
-                    blocks_thread: false,
-                    returns: false,
-                };
+                let request = Request::for_tests(Class::Hog);
                 match domain.permits.ask(request, false, Waker::noop()) {
                     Answer::Granted(permit) => taken.push(permit),
                     Answer::Wait(waiter) => queued.push(waiter),

@@ -383,14 +383,10 @@ mod tests {
             let called_on = called_on.clone();
             let waker = std::task::Waker::from(Arc::new(Waker { waking, called_on }));
             let request = Request {
-                class: Class::Slow,
-                history: None,
                 sleeps: true,
-                short_polls: 0,
                 // Only the controller's clock ends that wait.
                 not_before_ns: clock::now_ns() + 20_000_000,
-                blocks_thread: false,
-                returns: false,
+                ..Request::for_tests(Class::Slow)
             };
             match domain.permits.ask(request, false, &waker) {
                 Answer::Wait(waiter) => waiter,

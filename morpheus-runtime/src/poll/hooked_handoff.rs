@@ -168,8 +168,7 @@ fn give_core_away(
         let (before, pool) = (CoreState::of(core, metrics), Pool::of(metrics));
         tokio::task::block_in_place(|| {
             let offered = Pool::of(metrics);
-            is_taken =
-                before.wait_for_change(|| !pool.has_none_for_an_offer(offered, most_threads));
+            is_taken = before.wait_for_change(|| pool.has_none_for_an_offer(offered, most_threads));
             if is_taken {
                 meanwhile();
             }
@@ -229,11 +228,11 @@ impl CoreState<'_> {
         }
     }
 
-    /// Waits until another thread has taken the core. Returns whether it has. `may_come` is asked once, after a while, whether
-    /// any can.
-    fn wait_for_change(&self, may_come: impl FnOnce() -> bool) -> bool {
+    /// Waits until another thread has taken the core. Returns whether it has. `can_none` is asked once, after a while, whether
+    /// no thread can.
+    fn wait_for_change(&self, can_none: impl FnOnce() -> bool) -> bool {
         let begun_ns = clock::now_ns();
-        let mut may_come = Some(may_come);
+        let mut can_none = Some(can_none);
         loop {
             let now = CoreState::of(self.core, self.metrics);
             // A thread whose own `block_in_place` ends takes the core as well, and then only parks tell.
@@ -243,7 +242,7 @@ impl CoreState<'_> {
             match clock::now_ns().saturating_sub(begun_ns) {
                 waited_ns if waited_ns >= TAKE_CORE_NS => return false,
                 waited_ns
-                    if waited_ns >= ASK_POOL_NS && may_come.take().is_some_and(|ask| !ask()) =>
+                    if waited_ns >= ASK_POOL_NS && can_none.take().is_some_and(|ask| ask()) =>
                 {
                     return false;
                 }
@@ -304,13 +303,8 @@ mod tests {
         let runtime = one_worker();
         let domain = runtime.domain();
         let request = Request {
-            class: Class::Slow,
-            history: None,
-            sleeps: false,
-            short_polls: 0,
-            not_before_ns: 0,
             blocks_thread: true,
-            returns: false,
+            ..Request::for_tests(Class::Slow)
         };
         let ask = || domain.permits.ask(request, false, Waker::noop());
         let mut permits = Vec::new();
@@ -356,13 +350,8 @@ mod tests {
         }
         let offered = runtime.handle().spawn(async {
             let request = Request {
-                class: Class::Slow,
-                history: None,
-                sleeps: false,
-                short_polls: 0,
-                not_before_ns: 0,
                 blocks_thread: true,
-                returns: false,
+                ..Request::for_tests(Class::Slow)
             };
             let slot = own_slot::claim().unwrap();
             own_slot::with_domain(|domain, index| {

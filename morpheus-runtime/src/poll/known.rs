@@ -30,7 +30,7 @@ const TRIES_INLINE: u8 = 8;
 /// none yet, or one that sets `demotable` itself.
 ///
 /// Only this much is compiled for each type of future. The decision, and tokio's code for a handoff, would
-/// be 2,700 lines of LLVM's code for each.
+/// be 2,200 lines of LLVM's code for each.
 #[cold]
 pub(crate) fn poll<F: Future>(
     mut future: Pin<&mut F>,
@@ -60,7 +60,7 @@ fn poll_or_wait(
         .is_none_or(|demotable| demotable == slot.runtime.has_flag(SlotFlag::Demotable));
     let has_no_rating = state.rating.is_clean() && state.waiter.is_none();
     if demotable_is_set && has_no_rating && is_healthy_here(state.label) {
-        let ((), verdict) = marked(state.label, slot, || poll(cx));
+        let verdict = marked(state.label, slot, || poll(cx)).1;
         if !verdict.is_empty() || state.is_lot_full() {
             learn(state, verdict);
         }

@@ -90,6 +90,7 @@ pub(crate) struct LentLabel {
 }
 
 impl LentLabel {
+    /// Counts the poll that begins, and lends the label to the outer one.
     #[cold]
     pub(crate) fn lend(state: &mut WatchState, slot: SlotHandle) -> LentLabel {
         state.count_poll();

@@ -14,8 +14,10 @@ use mechanism::Mechanisms;
 /// sleeps needs a thread. A task that a hook hands off has a thread also while it waits for a permit, so the limit is higher
 /// there: the hook of the next one would wait on a worker, and all workers stand.
 const DEFAULT_HANDOFFS: usize = if cfg!(tokio_unstable) { 2_048 } else { 512 };
-/// Tokio's own default.
+/// Tokio's own default of threads for blocking calls.
 pub(crate) const DEFAULT_BLOCKING_THREADS: usize = 512;
+/// Tokio's own default of its event interval, in polls.
+pub(crate) const DEFAULT_EVENT_INTERVAL: u64 = 61;
 
 /// The number of threads in tokio's blocking pool: for the application, for handoff polls, and for the controller.
 pub(crate) fn pool_threads(blocking_threads: usize, handoffs: usize) -> usize {
@@ -25,8 +27,6 @@ pub(crate) fn pool_threads(blocking_threads: usize, handoffs: usize) -> usize {
         // Tokio adds the workers to it.
         .min(usize::MAX / 2)
 }
-/// Tokio's own default of its event interval, in polls.
-pub(crate) const DEFAULT_EVENT_INTERVAL: u64 = 61;
 
 /// The builder's decisions.
 #[derive(Clone, Debug)]
