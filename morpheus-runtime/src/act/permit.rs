@@ -819,7 +819,7 @@ mod tests {
             waiting(ask(Class::Slow, Some(&history))),
         );
         for _ in 0..8 {
-            history.learn_stalled(false);
+            history.learn_stalled_alone(false);
             history.learn_hog();
         }
         tick(&permits, clock::now_ns(), [0, 0, 0], false);

@@ -262,7 +262,7 @@ impl Watchdog {
         sample.wants_poke |= judgement.begins_stall && !in_handoff;
         if let Some(history) = history {
             if judgement.begins_stall {
-                history.learn_stalled(seen.asleep);
+                history.learn_stalled(seen.asleep, poll.since_ns, now_ns);
             }
             if judgement.becomes_hog {
                 history.learn_hog();

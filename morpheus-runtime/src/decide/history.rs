@@ -38,13 +38,13 @@ const HOG_PERCENT: u32 = 80;
 /// that clear a label, at 10 µs each. A new label has no such polls: its first stalled poll alone makes it slow.
 const RARE_AFTER_POLLS: u64 = 1_000;
 
-/// How many untried tasks of a label (those of which no poll has shown anything yet) are handed off at once, for each stalled poll
-/// among the label's last 64. Each takes a thread. After one false alarm, thousands of short tasks in the queue would start a thread
+/// How many untried tasks of a label (those of which no poll has shown anything yet) are handed off at once, for each [stall](Stalls)
+/// among the label's last 64 polls. Each takes a thread. After one false alarm, thousands of short tasks in the queue would start a thread
 /// each before the first good polls clear their label. Beyond this number they are polled inline: a good poll takes no time there, and
 /// a stalled one raises the number. While none of the last polls was good, there is no limit: these may be a thousand hogs.
 #[cfg(any(tokio_unstable, test))]
 const UNTRIED_A_STALL: u32 = 16;
-/// From this many stalled polls on there is no limit either: the permits of untried tasks bound those that run, and the threads of
+/// From this many stalls on there is no limit either: the permits of untried tasks bound those that run, and the threads of
 /// those that wait are bounded by [`max_handoffs`](crate::Builder::max_handoffs).
 #[cfg(any(tokio_unstable, test))]
 const CERTAIN_STALLS: u32 = 4;
@@ -100,6 +100,25 @@ impl Last64 {
     }
 }
 
+/// When the last stalled poll that slept was found. The polls that slept beside it, and had begun by then, are one stall together: all
+/// workers wait for one lock, of the allocator say, whose holder was preempted. Counted one by one, they would make each untried task
+/// of a healthy label wait for a thread.
+#[derive(Debug, Default)]
+struct Stalls {
+    last: Last64,
+    slept_at_ns: AtomicU64,
+}
+
+impl Stalls {
+    fn push(&self, blocked: bool, since_ns: u64, now_ns: u64) {
+        let is_same = blocked && since_ns < self.slept_at_ns.load(Ordering::Relaxed);
+        if blocked && !is_same {
+            self.slept_at_ns.store(now_ns, Ordering::Relaxed);
+        }
+        self.last.push(!is_same);
+    }
+}
+
 /// The last polls of a label on one runtime, and its rating there.
 ///
 /// All accesses are Relaxed and pair with nothing: these are statistics that the runtime's workers and its controller
@@ -118,6 +137,8 @@ pub(crate) struct History {
     #[cfg(any(tokio_unstable, test))]
     untried: AtomicU32,
     stalled: Last64,
+    /// Of the stalled polls, one for each stall.
+    stalls: Stalls,
     /// Of the stalled polls, those that slept when they were found stalled.
     blocked: Last64,
     hogs: Last64,
@@ -143,6 +164,7 @@ impl History {
             #[cfg(any(tokio_unstable, test))]
             untried: AtomicU32::new(0),
             stalled: Last64::unrated(),
+            stalls: Stalls::default(),
             blocked: Last64::default(),
             hogs: Last64::default(),
             stalled_polls: AtomicU64::new(0),
@@ -187,8 +209,9 @@ impl History {
     #[cfg(any(tokio_unstable, test))]
     pub(crate) fn has_room_for_untried(&self) -> bool {
         let (stalled, polls) = self.last_stalled();
-        let is_certain = stalled >= CERTAIN_STALLS || (stalled > 0 && stalled == polls);
-        is_certain || self.untried.load(Ordering::Relaxed) < UNTRIED_A_STALL * stalled.max(1)
+        let stalls = self.last_stalls();
+        let is_certain = stalls >= CERTAIN_STALLS || (stalled > 0 && stalled == polls);
+        is_certain || self.untried.load(Ordering::Relaxed) < UNTRIED_A_STALL * stalls.max(1)
     }
 
     /// How many of the last polls that were counted stalled, and how many were counted.
@@ -197,15 +220,22 @@ impl History {
         ((self.stalled.bits() & used(polls)).count_ones(), polls)
     }
 
+    /// How many stalls there were among the last polls that were counted.
+    #[cfg(any(tokio_unstable, test))]
+    fn last_stalls(&self) -> u32 {
+        let polls = self.counted.load(Ordering::Relaxed);
+        (self.stalls.last.bits() & used(polls)).count_ones()
+    }
+
     pub(crate) fn rating(&self) -> Rating {
         Rating::from_number(self.rating.load(Ordering::Relaxed))
     }
 
-    /// Whether an untried task of the label counts as slow: some of the last polls were stalled, and not just one of 64.
+    /// Whether an untried task of the label counts as slow: there was a stall among the last polls, and not just one in 64.
     #[cfg(any(tokio_unstable, test))]
     pub(crate) fn rates_untried_slow(&self) -> bool {
-        let (stalled, polls) = self.last_stalled();
-        self.rating() >= Rating::Counted && !self.is_unrated() && (stalled > 1 || polls < 64)
+        let (stalls, polls) = (self.last_stalls(), self.counted.load(Ordering::Relaxed));
+        self.rating() >= Rating::Counted && !self.is_unrated() && (stalls > 1 || polls < 64)
     }
 
     pub(crate) fn stalled_polls(&self) -> u64 {
@@ -216,20 +246,21 @@ impl History {
         self.hog_polls.load(Ordering::Relaxed)
     }
 
-    /// Learns that a poll is stalled. The controller calls it once for each such poll.
-    pub(crate) fn learn_stalled(&self, blocked: bool) {
+    /// Learns that a poll that began at `since_ns` is stalled. The controller calls it once for each such poll.
+    pub(crate) fn learn_stalled(&self, blocked: bool, since_ns: u64, now_ns: u64) {
         self.label.totals.count_stalled(blocked);
         self.stalled_polls.fetch_add(1, Ordering::Relaxed);
         let polls = self.label.totals.polls.get();
         let before = self.polls_at_stall.swap(polls, Ordering::Relaxed);
         if polls.saturating_sub(before) >= RARE_AFTER_POLLS {
             // The last 64 were good, whether this history has counted them or was healthy.
-            for last in [&self.stalled, &self.blocked, &self.hogs] {
+            for last in [&self.stalled, &self.stalls.last, &self.blocked, &self.hogs] {
                 last.clear();
             }
             self.counted.store(64, Ordering::Relaxed);
         }
         self.stalled.push(true);
+        self.stalls.push(blocked, since_ns, now_ns);
         self.blocked.push(blocked);
         self.hogs.push(false);
         self.count_one();
@@ -237,6 +268,13 @@ impl History {
             self.label.doubt();
         }
         self.update_rating();
+    }
+
+    /// Learns that a poll is stalled, and that no other was before it began.
+    #[cfg(test)]
+    pub(crate) fn learn_stalled_alone(&self, blocked: bool) {
+        let now_ns = self.stalls.slept_at_ns.load(Ordering::Relaxed) + 1;
+        self.learn_stalled(blocked, now_ns, now_ns);
     }
 
     /// Learns that a stalled poll became a hog poll (5 ms of CPU time).
@@ -254,6 +292,7 @@ impl History {
             return;
         }
         let stalled = self.stalled.push(false);
+        self.stalls.last.push(false);
         self.blocked.push(false);
         self.hogs.push(false);
         self.count_one();
@@ -411,7 +450,7 @@ mod tests {
     fn hog_polls_that_run_concurrently_all_count() {
         let history = history("history, concurrent");
         for _ in 0..HOG_MIN_POLLS {
-            history.learn_stalled(false);
+            history.learn_stalled_alone(false);
         }
         assert_eq!(history.rating(), Rating::Slow);
         for _ in 0..HOG_MIN_POLLS {
@@ -430,7 +469,7 @@ mod tests {
         }
         assert!(good.is_healthy() && good.label.is_healthy());
         let bad = history("history, bad");
-        bad.learn_stalled(false);
+        bad.learn_stalled_alone(false);
         assert_eq!(bad.rating(), Rating::Slow);
     }
 
@@ -444,11 +483,11 @@ mod tests {
         for _ in 0..2 {
             polls(RARE_AFTER_POLLS as usize);
             assert!(history.is_healthy() && !history.rates_untried_slow());
-            history.learn_stalled(true);
+            history.learn_stalled_alone(true);
             assert_eq!(history.rating(), Rating::Counted);
             assert!(!history.is_unrated() && !history.rates_untried_slow());
             polls(10);
-            history.learn_stalled(true);
+            history.learn_stalled_alone(true);
             assert!(history.rates_untried_slow());
             for _ in 0..64 {
                 history.learn_good();
@@ -457,8 +496,45 @@ mod tests {
         // With fewer polls than `RARE_AFTER_POLLS` before it, the first one suffices.
         let new = super::tests::history("history, not rare");
         new.label.totals.polls.add(100);
-        new.learn_stalled(true);
+        new.learn_stalled_alone(true);
         assert_eq!(new.rating(), Rating::Slow);
+    }
+
+    #[test]
+    fn polls_that_wait_for_one_lock_are_one_stall() {
+        let history = history("history, one lock");
+        for _ in 0..UNRATED_POLLS {
+            history.learn_good();
+        }
+        history.label.totals.polls.add(RARE_AFTER_POLLS as usize);
+        // Found at 2,000 ns and later, all begun before.
+        for now_ns in [2_000, 2_000, 2_000, 2_000, 3_000] {
+            history.learn_stalled(true, 1_000, now_ns);
+            assert!(!history.rates_untried_slow());
+        }
+        assert_eq!((history.last_stalled().0, history.last_stalls()), (5, 1));
+        // Those that a spare has begun since wait for it, too: all of them are a second stall.
+        for _ in 0..5 {
+            history.learn_stalled(true, 2_500, 3_500);
+            assert!(history.rates_untried_slow());
+        }
+        assert_eq!((history.last_stalled().0, history.last_stalls()), (10, 2));
+        let history = Arc::new(history);
+        let begin = |_| History::begin_untried(&history);
+        let mut untried: Vec<InProgress> = (0..2 * UNTRIED_A_STALL).map(begin).collect();
+        assert!(!history.has_room_for_untried());
+        assert!(untried.pop().is_some() && history.has_room_for_untried());
+        // Those that compute wait for no lock.
+        for _ in 2..CERTAIN_STALLS {
+            history.learn_stalled(false, 1_000, 3_500);
+        }
+        untried.extend((0..100).map(begin));
+        assert!(history.has_room_for_untried());
+        for _ in 0..64 {
+            history.learn_good();
+        }
+        assert!(history.is_healthy());
+        assert_eq!(history.last_stalls(), 0);
     }
 
     #[test]
@@ -470,7 +546,7 @@ mod tests {
         untried.push(begin());
         assert!(!history.has_room_for_untried());
         for _ in 0..2 {
-            history.learn_stalled(true);
+            history.learn_stalled_alone(true);
         }
         untried.extend((2..UNTRIED_A_STALL).map(|_| begin()));
         assert!(history.has_room_for_untried(), "not one good poll");
@@ -483,7 +559,7 @@ mod tests {
         untried.extend((0..1_000).map(|_| begin()));
         for _ in 2..CERTAIN_STALLS {
             assert!(!history.has_room_for_untried());
-            history.learn_stalled(true);
+            history.learn_stalled_alone(true);
         }
         assert!(history.has_room_for_untried());
     }
@@ -503,15 +579,15 @@ mod tests {
     fn a_label_sleeps_if_most_of_its_stalled_polls_slept() {
         let history = history("history, sleeps");
         for _ in 0..3 {
-            history.learn_stalled(true);
+            history.learn_stalled_alone(true);
         }
         assert!(!history.sleeps(), "too few stalled polls to tell");
-        history.learn_stalled(true);
+        history.learn_stalled_alone(true);
         history.learn_good();
         assert!(history.sleeps());
-        history.learn_stalled(false);
+        history.learn_stalled_alone(false);
         assert!(history.sleeps(), "four of five");
-        history.learn_stalled(false);
+        history.learn_stalled_alone(false);
         assert!(!history.sleeps());
     }
 
@@ -519,7 +595,7 @@ mod tests {
     fn sixty_four_good_polls_clear_a_label() {
         let history = history("history, cleared");
         for _ in 0..64 {
-            history.learn_stalled(false);
+            history.learn_stalled_alone(false);
             history.learn_hog();
         }
         assert_eq!(history.rating(), Rating::Hog);
@@ -537,7 +613,7 @@ mod tests {
         let (one, two) = (Histories::default(), Histories::default());
         let healthy = |histories: &Histories| histories.of(label).is_healthy();
         for _ in 0..HOG_MIN_POLLS {
-            one.of(label).learn_stalled(false);
+            one.of(label).learn_stalled_alone(false);
             one.of(label).learn_hog();
         }
         for _ in 0..64 {
@@ -566,8 +642,8 @@ mod tests {
         };
         learn_good(&one, UNRATED_POLLS);
         assert!(label.is_healthy());
-        two.of(label).learn_stalled(false);
-        two.of(label).learn_stalled(false);
+        two.of(label).learn_stalled_alone(false);
+        two.of(label).learn_stalled_alone(false);
         assert!(!label.is_healthy() && one.of(label).is_healthy());
         learn_good(&one, 64);
         assert!(
@@ -576,8 +652,8 @@ mod tests {
         );
         learn_good(&two, 64);
         assert!(label.is_healthy());
-        one.of(label).learn_stalled(false);
-        two.of(label).learn_stalled(false);
+        one.of(label).learn_stalled_alone(false);
+        two.of(label).learn_stalled_alone(false);
         learn_good(&two, 64);
         assert!(!label.is_healthy());
         drop(one);

@@ -136,7 +136,7 @@ mod tests {
             [(&here, bad, 1), (&here, worse, 2), (&there, elsewhere, 3)]
         {
             for _ in 0..stalled_polls {
-                histories.of(label).learn_stalled(false);
+                histories.of(label).learn_stalled_alone(false);
             }
         }
         let (bad, worse, elsewhere) = (
