@@ -240,6 +240,7 @@ fn packages(missing: &[Tool], system: System, has: &dyn Fn(&str) -> bool) -> Vec
     missing
         .iter()
         .filter_map(|tool| match (tool.source(), system) {
+            (Source::Apt(package), _) => Some(package),
             (Source::Package { fedora, .. }, System::Fedora) => Some(fedora),
             (Source::Package { arch, .. }, System::Arch) => Some(arch),
             (Source::Package { debian: [only], .. }, _) => Some(*only),

@@ -16,6 +16,12 @@ pub(crate) const OLDEST_RUST: &str = "1.92";
 /// The target of programs that run on the foreign machine.
 pub(crate) const AARCH64: &str = "aarch64-unknown-linux-gnu";
 
+/// The keys that Debian signs with.
+pub(crate) const DEBIAN_KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Where apt's own tools look up what is known of Debian, its archive's address among it. Ubuntu has this file, too.
+pub(crate) const ABOUT_DEBIAN: &str = "/usr/share/python-apt/templates/Debian.info";
+
 /// Chromium and its kin.
 const BROWSERS: [&str; 4] = [
     "chromium",
@@ -49,6 +55,10 @@ pub(crate) enum Tool {
     Busybox,
     /// Compiles that machine's table of frequencies.
     Iasl,
+    /// The address of Debian's archive, for a machine whose package sources do not have it: [`ABOUT_DEBIAN`].
+    DebianAddress,
+    /// The keys of that archive.
+    DebianKeys,
     /// For BPF programs.
     Clang,
     /// Libraries that a loader of BPF programs is linked with, as headers.
@@ -88,6 +98,8 @@ pub(crate) enum Source {
         fedora: &'static str,
         arch: &'static str,
     },
+    /// A package that only machines with apt need.
+    Apt(&'static str),
     /// A component of the Rust toolchain.
     Component(&'static str),
     /// A component of the nightly toolchain.
@@ -114,6 +126,8 @@ impl Tool {
             Tool::RustAarch64 => "Rust's standard library for aarch64",
             Tool::Busybox => "busybox",
             Tool::Iasl => "iasl",
+            Tool::DebianAddress => "the address of Debian's archive",
+            Tool::DebianKeys => "the keys of Debian's archive",
             Tool::Clang => "clang 18 or newer",
             Tool::Libelf => "libelf's headers",
             Tool::Zlib => "zlib's headers",
@@ -162,6 +176,8 @@ impl Tool {
             Tool::RustAarch64 => Source::Target(AARCH64),
             Tool::Busybox => package(&["busybox-static"], "busybox", "busybox"),
             Tool::Iasl => package(&["acpica-tools"], "acpica-tools", "acpica"),
+            Tool::DebianAddress => Source::Apt("python-apt-common"),
+            Tool::DebianKeys => Source::Apt("debian-archive-keyring"),
             // Built and tested with 19; no release has all of them.
             Tool::Clang => package(
                 &["clang-19", "clang-20", "clang-21", "clang-22", "clang-18"],
@@ -211,6 +227,8 @@ impl Tool {
             | Tool::Make
             | Tool::Redis
             | Tool::Valgrind => in_path(self.name()).is_some(),
+            Tool::DebianAddress => Path::new(ABOUT_DEBIAN).is_file(),
+            Tool::DebianKeys => Path::new(DEBIAN_KEYS).is_file(),
             Tool::LibcAarch64 => Path::new("/usr/aarch64-linux-gnu/lib/libc.so.6").is_file(),
             Tool::RustAarch64 => has_target(AARCH64),
             Tool::Clang => has_clang(),

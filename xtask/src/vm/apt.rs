@@ -1,5 +1,5 @@
 //! Apt with a configuration of its own, so that this machine's package sources stay as they are: the machine's Debian
-//! mirror, one suite, Debian's keys. It checks the signatures.
+//! mirror (on Ubuntu, which has none, the address that apt's tools know), one suite, Debian's keys. It checks the signatures.
 
 use std::fs;
 use std::io;
@@ -12,15 +12,46 @@ use super::arch::Arch;
 use crate::install;
 use crate::interrupt;
 use crate::progress::Sink;
-
-/// The keys that Debian signs with, from its package `debian-archive-keyring`.
-const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+use crate::tools::{ABOUT_DEBIAN, DEBIAN_KEYS, Tool, in_path};
 
 /// How long to wait between attempts.
 const PAUSES: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(20)];
 
-/// The Debian mirror among this machine's package sources.
+/// What a machine with apt needs to fetch something from Debian's archive.
+pub(super) fn tools() -> Vec<Tool> {
+    if in_path("apt-get").is_none() {
+        return Vec::new();
+    }
+    let mut tools = vec![Tool::DebianKeys];
+    if !matches!(own_mirror(), Ok(Some(_))) {
+        tools.push(Tool::DebianAddress);
+    }
+    tools
+}
+
+/// The address of Debian's archive: that of this machine's mirror, or the one that apt's tools know.
 pub(super) fn mirror() -> io::Result<String> {
+    let missing = |path: &str, package: &str| {
+        io::Error::other(format!("{path} is missing; install {package}"))
+    };
+    let mirror = match own_mirror()? {
+        Some(mirror) => mirror,
+        None => fs::read_to_string(ABOUT_DEBIAN)
+            .ok()
+            .and_then(|about| address_in(&about).map(str::to_string))
+            .ok_or_else(|| {
+                let why = missing(ABOUT_DEBIAN, "python-apt-common");
+                io::Error::other(format!("no Debian mirror in apt's sources, and {why}"))
+            })?,
+    };
+    if !Path::new(DEBIAN_KEYS).is_file() {
+        return Err(missing(DEBIAN_KEYS, "debian-archive-keyring"));
+    }
+    Ok(mirror)
+}
+
+/// The Debian mirror among this machine's package sources.
+fn own_mirror() -> io::Result<Option<String>> {
     let mut targets = Command::new("apt-get");
     targets.args([
         "indextargets",
@@ -29,20 +60,20 @@ pub(super) fn mirror() -> io::Result<String> {
         "Created-By: Packages",
     ]);
     let answer = output(&mut targets)?;
-    let mirror = debian_mirror(&answer)
-        .ok_or_else(|| io::Error::other("no Debian mirror in apt's sources"))?;
-    if !Path::new(KEYRING).is_file() {
-        return Err(io::Error::other(format!(
-            "{KEYRING} is missing; install debian-archive-keyring"
-        )));
-    }
-    Ok(mirror.to_string())
+    Ok(debian_mirror(answer.lines()).map(str::to_string))
+}
+
+/// The first address in what apt's tools know of a distribution.
+fn address_in(about: &str) -> Option<&str> {
+    let addresses = about
+        .lines()
+        .filter_map(|line| line.strip_prefix("BaseURI:"));
+    debian_mirror(addresses)
 }
 
 /// The address of the archive itself: those of its security updates and of others' packages end differently.
-fn debian_mirror(addresses: &str) -> Option<&str> {
+fn debian_mirror<'a>(addresses: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     addresses
-        .lines()
         .map(|address| address.trim().trim_end_matches('/'))
         .find(|address| address.ends_with("/debian"))
 }
@@ -65,7 +96,7 @@ impl Apt {
         fs::write(
             directory.join("sources.list"),
             format!(
-                "deb [arch={} signed-by={KEYRING}] {mirror} {suite} main\n",
+                "deb [arch={} signed-by={DEBIAN_KEYS}] {mirror} {suite} main\n",
                 arch.debian()
             ),
         )?;
@@ -168,7 +199,24 @@ mod tests {
         let sources = "http://mirror.example/debian-security/\n\
             https://packages.example/apt/\n\
             http://mirror.example/debian/\n";
-        assert_eq!(debian_mirror(sources), Some("http://mirror.example/debian"));
-        assert_eq!(debian_mirror("http://mirror.example/ubuntu/\n"), None);
+        assert_eq!(
+            debian_mirror(sources.lines()),
+            Some("http://mirror.example/debian")
+        );
+        let ubuntu = ["http://mirror.example/ubuntu/"];
+        assert_eq!(debian_mirror(ubuntu.into_iter()), None);
+    }
+
+    #[test]
+    fn the_address_that_the_tools_know() {
+        let about = "ChangelogURI: https://changes.example/debian\n\n\
+            Suite: forky\n\
+            RepositoryType: deb\n\
+            BaseURI: https://mirror.example/debian/\n\
+            MatchURI: mirror.example/debian\n\n\
+            Suite: trixie/updates\n\
+            BaseURI: http://security.example/\n";
+        assert_eq!(address_in(about), Some("https://mirror.example/debian"));
+        assert_eq!(address_in("Suite: forky\n"), None);
     }
 }

@@ -56,6 +56,19 @@ pub(super) const CPUFREQ: &str = "acpi-cpufreq.ko";
 /// Where the driver lies, below the directory of a kernel's modules.
 const CPUFREQ_DIRECTORY: &str = "kernel/drivers/cpufreq";
 
+/// Whether [`find`] fetches the kernel `wanted`.
+pub(super) fn is_fetched(wanted: &Path, arch: Arch, cache: &Path) -> bool {
+    let mut series = SERIES.iter();
+    series
+        .any(|series| wanted == Path::new(series.name) && !directory(*series, arch, cache).is_dir())
+}
+
+/// Where the kernel of a series is kept.
+fn directory(series: Series, arch: Arch, cache: &Path) -> PathBuf {
+    let name = format!("{}{}", series.name, arch.suffix());
+    cache.join("kernels").join(name)
+}
+
 /// Finds the kernel `wanted`, a series or a file, for a kind of machine; what has to be fetched is kept in `cache`.
 ///
 /// # Errors
@@ -80,8 +93,7 @@ pub(super) fn find(wanted: &Path, arch: Arch, cache: &Path, verbose: bool) -> io
 }
 
 fn of_series(series: Series, arch: Arch, cache: &Path, verbose: bool) -> io::Result<Kernel> {
-    let name = format!("{}{}", series.name, arch.suffix());
-    let directory = cache.join("kernels").join(name);
+    let directory = directory(series, arch, cache);
     if !directory.is_dir() || lacks_driver(&directory) {
         // One process at a time may use apt's lists; a second one waits, and finds the kernel.
         let lock = fs::File::create(cache.join("lock"))?;
@@ -89,7 +101,7 @@ fn of_series(series: Series, arch: Arch, cache: &Path, verbose: bool) -> io::Res
         if !directory.is_dir() {
             fetch(series, arch, cache, &directory, verbose).map_err(|error| {
                 io::Error::other(format!(
-                    "{error}. A kernel is fetched on Debian. Elsewhere, put a vmlinuz-VERSION that has sched_ext and its \
+                    "{error}. A kernel is fetched on Debian and Ubuntu. Elsewhere, put a vmlinuz-VERSION that has sched_ext and its \
                      config-VERSION into {}, or name one: cargo xtask vm --kernel FILE",
                     directory.display()
                 ))

@@ -199,8 +199,17 @@ fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
         fs::metadata(path)
             .map_err(|error| io::Error::other(format!("--add {}: {error}", path.display())))?;
     }
+    let cache = match env::var_os(CACHE) {
+        Some(cache) => absolute(cache)?,
+        None => context.target.join("vm"),
+    };
     let mut tools = args.arch.tools().to_vec();
     tools.extend(args.cpufreq.then_some(Tool::Iasl));
+    if userland::is_fetched(args.arch, &cache)
+        || kernel::is_fetched(&args.kernel, args.arch, &cache)
+    {
+        tools.extend(apt::tools());
+    }
     let missing = install::provide(
         context,
         &tools,
@@ -214,10 +223,6 @@ fn in_guest(context: &Context, args: &VmArgs) -> io::Result<u8> {
         return Ok(NO_MACHINE);
     }
 
-    let cache = match env::var_os(CACHE) {
-        Some(cache) => absolute(cache)?,
-        None => context.target.join("vm"),
-    };
     fs::create_dir_all(&cache)
         .map_err(|error| io::Error::other(format!("{}: {error}", cache.display())))?;
     let found = userland::find(args.arch, &cache, args.verbose).and_then(|userland| {

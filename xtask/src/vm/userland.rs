@@ -23,6 +23,16 @@ pub(super) struct Userland {
     pub(super) libraries: Option<PathBuf>,
 }
 
+/// Whether [`find`] fetches it.
+pub(super) fn is_fetched(arch: Arch, cache: &Path) -> bool {
+    arch != Arch::X86_64 && !directory(arch, cache).is_dir()
+}
+
+/// Where it is kept.
+fn directory(arch: Arch, cache: &Path) -> PathBuf {
+    cache.join(format!("userland{}", arch.suffix()))
+}
+
 /// Finds it; what has to be fetched is kept in `cache`.
 ///
 /// # Errors
@@ -37,7 +47,7 @@ pub(super) fn find(arch: Arch, cache: &Path, verbose: bool) -> io::Result<Userla
             libraries: None,
         });
     }
-    let directory = cache.join(format!("userland{}", arch.suffix()));
+    let directory = directory(arch, cache);
     if !directory.is_dir() {
         // One process at a time may use apt's lists; a second one waits, and finds the directory.
         let lock = fs::File::create(cache.join("lock"))?;
