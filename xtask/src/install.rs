@@ -303,7 +303,21 @@ fn crates(missing: &[Tool]) -> Vec<&'static str> {
 }
 
 fn system() -> System {
-    system_of(&fs::read_to_string("/etc/os-release").unwrap_or_default())
+    system_of(&os_release())
+}
+
+fn os_release() -> String {
+    fs::read_to_string("/etc/os-release").unwrap_or_default()
+}
+
+/// Whether this system has a package of the tool.
+pub(crate) fn is_offered(tool: Tool) -> bool {
+    is_offered_by(tool, &os_release())
+}
+
+/// Ubuntu's package of Chromium is a script that asks for a snap.
+fn is_offered_by(tool: Tool, os_release: &str) -> bool {
+    tool != Tool::Browser || !os_release.lines().any(|line| line == "ID=ubuntu")
 }
 
 /// Reads `ID` and `ID_LIKE` of an `os-release` file.
@@ -379,6 +393,13 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(system_of(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn ubuntu_has_no_package_of_a_browser() {
+        let (ubuntu, debian) = ("NAME=x\nID=ubuntu\nID_LIKE=debian\n", "ID=debian\n");
+        assert!(!is_offered_by(Tool::Browser, ubuntu) && is_offered_by(Tool::Browser, debian));
+        assert!(is_offered_by(Tool::Redis, ubuntu));
     }
 
     #[test]

@@ -76,11 +76,12 @@ pub(crate) fn list(context: &Context, args: &TestArgs) {
 /// Runs the steps; the last line it prints is the sum.
 pub(crate) fn test(context: &Context, args: &TestArgs) -> ExitCode {
     interrupt::listen();
-    let steps = chosen(args);
+    let mut steps = chosen(args);
     if steps.is_empty() {
         eprintln!("no step has this name; `cargo xtask test --all --list` shows them");
         return ExitCode::from(2);
     }
+    leave_out_what_is_not_offered(context, &mut steps);
     let started = Instant::now();
     let needs: Vec<Tool> = steps.iter().flat_map(|step| &step.needs).copied().collect();
     let missing = install::provide(
@@ -306,6 +307,26 @@ fn chosen(args: &TestArgs) -> Vec<Step> {
     let mut steps = steps::all();
     steps.retain(|step| parts.contains(&step.part) && named(step));
     steps
+}
+
+/// Takes tools out of what the steps need that are not there, and of which the system has no package: tests that need them are skipped.
+fn leave_out_what_is_not_offered(context: &Context, steps: &mut [Step]) {
+    let mut lacks = Vec::new();
+    for step in steps {
+        step.needs.retain(|&tool| {
+            let stays = install::is_offered(tool) || tool.present(context);
+            if !stays && !lacks.contains(&tool) {
+                lacks.push(tool);
+            }
+            stays
+        });
+    }
+    for tool in lacks {
+        println!(
+            "no {}, and this system has no package of it: tests that need it are skipped",
+            tool.name()
+        );
+    }
 }
 
 /// The words behind a step's name.

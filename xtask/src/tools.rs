@@ -237,7 +237,7 @@ impl Tool {
                 own.is_file() || in_path(self.name()).is_some()
             }
             // The names that the test tries.
-            Tool::Browser => BROWSERS.iter().any(|name| in_path(name).is_some()),
+            Tool::Browser => BROWSERS.iter().any(|name| tells_version(name)),
             Tool::Libelf => has_header("libelf.h"),
             Tool::Zlib => has_header("zlib.h"),
             Tool::Rustfmt => answers(context, "fmt"),
@@ -259,6 +259,12 @@ pub(crate) fn in_path(program: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?)
         .map(|directory| directory.join(program))
         .find(|file| file.is_file())
+}
+
+/// Whether a program runs: a stand-in that asks for a snap is in the path, too.
+fn tells_version(program: &str) -> bool {
+    let call = Command::new(program).arg("--version").output();
+    call.is_ok_and(|answer| answer.status.success())
 }
 
 fn answers(context: &Context, subcommand: &str) -> bool {
