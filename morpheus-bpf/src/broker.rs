@@ -147,7 +147,6 @@ impl Drop for Listener {
     }
 }
 
-/// A socket of the broker's kind, not connected.
 /// Removes a socket that a daemon left which did not get to do it.
 fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), Error> {
     use std::os::unix::fs::FileTypeExt;

@@ -54,7 +54,8 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// When it has no number here, being in a PID namespace that is no descendant of the daemon's, or has ended.
+    /// When it has no number here, being in a PID namespace that is no descendant of the daemon's, or has ended, or when there is no
+    /// descriptor left for it.
     pub fn of(socket: impl AsFd) -> io::Result<Peer> {
         let credentials = credentials(socket.as_fd())?;
         let tgid = u32::try_from(credentials.pid)
@@ -65,8 +66,12 @@ impl Peer {
         let pidfd = match unsafe { option::<RawFd>(socket.as_fd(), libc::SO_PEERPIDFD) } {
             // SAFETY: the kernel made this descriptor for the call, so it has no other owner.
             Ok(fd) if fd >= 0 => Some(unsafe { OwnedFd::from_raw_fd(fd) }),
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(error),
-            _ => None,
+            // Before Linux 6.5.
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => None,
+            // It has ended (`EINVAL` or `ESRCH`, by version), or there is no descriptor left. Without one its number would count as its
+            // own for ever, also when another process has it.
+            Err(error) => return Err(error),
+            Ok(_) => return Err(io::ErrorKind::NotFound.into()),
         };
         Ok(Peer {
             tgid,

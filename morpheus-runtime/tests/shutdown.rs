@@ -408,3 +408,33 @@ fn a_poll_that_was_handed_over_waits_for_a_task_that_is_dropped() {
     );
     within(PATIENCE, move || drop(runtime));
 }
+
+/// Nothing turns the drivers any more: no timer fires for a poll that waits within `block_on`, until they end, as they do on tokio.
+#[test]
+fn a_poll_that_was_handed_over_may_wait_for_a_timer_when_the_runtime_ends() {
+    let _alone = alone();
+    let runtime = runtime();
+    let label = fresh_label("waits for a timer");
+    let waits = Arc::new(AtomicBool::new(false));
+    let is_waiting = waits.clone();
+    task::Builder::new().label(label).spawn_on(
+        async move {
+            for _ in 0..3 {
+                burn(10 * MS);
+                tokio::task::yield_now().await;
+            }
+            waits.store(true, Ordering::SeqCst);
+            tokio::task::block_in_place(|| {
+                let long = tokio::time::sleep(Duration::from_millis(300));
+                tokio::runtime::Handle::current().block_on(long);
+            });
+        },
+        runtime.handle(),
+    );
+    assert!(wait_for(PATIENCE, || is_waiting.load(Ordering::SeqCst)));
+    assert!(
+        runtime.metrics().handoff_polls > 0,
+        "it was not handed over"
+    );
+    within(PATIENCE, move || drop(runtime));
+}

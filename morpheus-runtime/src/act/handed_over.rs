@@ -7,6 +7,10 @@
 //! ([`HandedOver::wait`] at the end of its hold). Meanwhile the other workers drop the runtime's tasks, as tokio has it. It cannot be one of
 //! those: a poll may wait for what another task keeps, and the worker that waits for the poll might be the one to drop that task.
 //!
+//! A poll may also wait for a timer or a socket: `block_in_place`, and `Handle::block_on` in it. The other workers have left, and this one
+//! waits for the poll, so nothing turns the drivers, and the poll would wait for ever. On tokio such a poll has no core either, and its
+//! wait ends with an error when the drivers end. So they end here, too, when no poll under way has used CPU time for two seconds ([`LOOKS`]).
+//!
 //! **Protocol.** All is under one lock. [`close`](HandedOver::close) sets `is_closed`, and the runtime then ends the holds. After
 //! it no poll begins: [`begin`](HandedOver::begin) returns false, and the poll runs on its worker. So the count only falls, and
 //! a wait that has seen zero is right for good.
@@ -17,13 +21,29 @@
 //! The drivers of a plain tokio runtime, on which no worker is held, end as tokio has it, also under such polls.
 
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
+use morpheus_system::clock;
 use morpheus_system::lock::lock;
+use morpheus_system::threads::own_tid;
+
+/// How often in a row the polls under way are seen asleep before the drivers of a runtime that ends do so, too. Longer than a poll
+/// sleeps between two uses of a timer: it would panic at the second, and does not on tokio. Counted and not measured: the process may
+/// be stopped meanwhile.
+const LOOKS: u32 = 20;
+const LOOKS_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 struct State {
-    polls: usize,
+    /// Their threads.
+    polls: Vec<u32>,
     is_closed: bool,
+}
+
+/// Threads, and the CPU time that each has used: the same ones have slept since if it is the same.
+fn used(tids: &[u32]) -> Vec<(u32, Option<u64>)> {
+    let used = |&tid: &u32| (tid, clock::cpu_ns_of(tid));
+    tids.iter().map(used).collect()
 }
 
 /// The polls of a runtime whose worker is handed over.
@@ -39,15 +59,20 @@ impl HandedOver {
     #[must_use]
     pub(crate) fn begin(&self) -> bool {
         let mut state = lock(&self.state);
-        state.polls += usize::from(!state.is_closed);
+        if !state.is_closed {
+            state.polls.push(own_tid());
+        }
         !state.is_closed
     }
 
-    /// Ends what [`begin`](Self::begin) began.
+    /// Ends what [`begin`](Self::begin) began, on the same thread.
     pub(crate) fn end(&self) {
         let mut state = lock(&self.state);
-        state.polls -= 1;
-        if state.is_closed && state.polls == 0 {
+        let own = own_tid();
+        if let Some(index) = state.polls.iter().rposition(|&tid| tid == own) {
+            state.polls.swap_remove(index);
+        }
+        if state.is_closed && state.polls.is_empty() {
             self.over.notify_all();
         }
     }
@@ -57,12 +82,27 @@ impl HandedOver {
         lock(&self.state).is_closed = true;
     }
 
-    /// Waits until no poll is under way, after [`close`](Self::close). Before it returns at once.
+    /// Waits until no poll is under way, or all that are sleep, after [`close`](Self::close). Before it returns at once.
     pub(crate) fn wait(&self) {
-        let state = lock(&self.state);
-        let is_under_way = |state: &mut State| state.is_closed && state.polls > 0;
-        let over = self.over.wait_while(state, is_under_way);
-        drop(over.unwrap_or_else(PoisonError::into_inner));
+        let is_under_way = |state: &mut State| state.is_closed && !state.polls.is_empty();
+        let (mut before, mut asleep) = (Vec::new(), 0);
+        loop {
+            let state = lock(&self.state);
+            let waited = self
+                .over
+                .wait_timeout_while(state, LOOKS_EVERY, is_under_way);
+            let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            if !is_under_way(&mut state) {
+                return;
+            }
+            let now = used(&state.polls);
+            drop(state);
+            asleep = if now == before { asleep + 1 } else { 0 };
+            before = now;
+            if asleep == LOOKS {
+                return;
+            }
+        }
     }
 }
 
@@ -90,6 +130,29 @@ mod tests {
         });
         // A wait that comes later is short.
         polls.wait();
+    }
+
+    #[test]
+    fn polls_that_sleep_are_not_waited_for_for_ever() {
+        let polls = HandedOver::default();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            assert!(polls.begin());
+            polls.close();
+            let waiting = scope.spawn(|| {
+                polls.wait();
+                is_over.store(true, Ordering::SeqCst);
+            });
+            // While it computes it is waited for, however long that takes.
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < LOOKS * LOOKS_EVERY + LOOKS_EVERY * 5 {
+                std::hint::spin_loop();
+            }
+            assert!(!is_over.load(Ordering::SeqCst));
+            waiting.join().unwrap();
+        });
+        polls.end();
+        assert!(lock(&polls.state).polls.is_empty());
     }
 
     #[test]
