@@ -17,7 +17,8 @@ use crate::adapt::knobs::Knobs;
 use crate::adapt::sleep::{SLEEP_BUCKETS, Sleeps};
 use crate::adapt::{Adaptation, Reading, Switches};
 use crate::kernel::Counters;
-use crate::procdb::file::{load_or_set_aside, save};
+use crate::procdb::file::load_or_set_aside;
+use crate::procdb::saver::Saver;
 use crate::procdb::{COMM_BYTES, ProcDb};
 use crate::scaling::Scaled;
 use crate::skeleton::scheduler::{SchedulerSkel, types};
@@ -64,10 +65,8 @@ struct Stat {
 #[derive(Debug)]
 struct Profiles {
     database: ProcDb,
-    path: PathBuf,
+    saver: Saver,
     saved: Instant,
-    /// A write failed, and it was said.
-    said_so: bool,
 }
 
 /// How the machine is looked after.
@@ -107,9 +106,8 @@ impl Machine {
             }
             Profiles {
                 database,
-                path: path.clone(),
+                saver: Saver::new(path.clone()),
                 saved: now,
-                said_so: false,
             }
         });
         Machine {
@@ -204,7 +202,8 @@ impl Machine {
             };
         }
         if now.duration_since(own.saved) >= SAVE_EVERY {
-            own.save(now);
+            own.saved = now;
+            own.saver.begin(&own.database);
         }
     }
 
@@ -259,25 +258,7 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         if let Some(own) = &mut self.profiles {
-            own.save(Instant::now());
-        }
-    }
-}
-
-impl Profiles {
-    fn save(&mut self, now: Instant) {
-        self.saved = now;
-        match save(&self.database, &self.path) {
-            Ok(()) => self.said_so = false,
-            Err(_) if self.said_so => {}
-            Err(error) => {
-                self.said_so = true;
-                eprintln!(
-                    "scx_morpheus: what was learnt of processes cannot be kept in {}: {error} (--procdb names another \
-                     file, --no-procdb keeps nothing)",
-                    self.path.display()
-                );
-            }
+            own.saver.finish(&own.database);
         }
     }
 }

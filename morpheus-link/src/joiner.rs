@@ -32,7 +32,8 @@ const TRIES: [Duration; 4] = [
     Duration::from_secs(1),
     Duration::from_secs(3),
 ];
-/// A daemon that refuses, or ends a link soon, may have room later, and nothing tells when.
+/// A daemon that refuses, or ends a link soon, may have room later, and one that does not answer may have been stopped, or be swapped
+/// out. Nothing tells when that is over.
 const LATER: Duration = Duration::from_secs(30);
 /// A link of this length was in order. One that ends sooner counts as a failure, or it would be made again and again.
 const LASTING: Duration = Duration::from_secs(5);
@@ -46,7 +47,8 @@ pub use crate::client::Terms;
 /// The result of a try.
 enum Tried {
     Failed,
-    Refused,
+    /// The daemon refused, or did not answer in time.
+    FailedForNow,
     /// A link, which ended after this time.
     Joined(Duration),
 }
@@ -67,9 +69,18 @@ impl Tries {
                 *self = Tries::new();
                 false
             }
-            Tried::Refused | Tried::Joined(_) => true,
+            Tried::FailedForNow | Tried::Joined(_) => true,
         };
         self.0.next().copied().or(may_heal.then_some(LATER))
+    }
+}
+
+/// Whether the daemon is there, and may take the runtime later.
+fn is_for_now(error: &LinkError) -> bool {
+    match error {
+        LinkError::Refused { .. } => true,
+        LinkError::Failed { source, .. } => source.kind() == io::ErrorKind::TimedOut,
+        _ => false,
     }
 }
 
@@ -212,7 +223,7 @@ fn keep<H: Host>(host: &Arc<H>, path: &Path, first: &mut Option<Sender<Result<()
                 (Err(error), None)
             }
         };
-        let is_refused = matches!(result, Err(LinkError::Refused { .. }));
+        let is_for_now = result.as_ref().is_err_and(is_for_now);
         if let Some(first) = first.take() {
             let _ = first.send(result);
         }
@@ -222,7 +233,7 @@ fn keep<H: Host>(host: &Arc<H>, path: &Path, first: &mut Option<Sender<Result<()
                 session.keep(bell);
                 Tried::Joined(begun.elapsed())
             }
-            None if is_refused => Tried::Refused,
+            None if is_for_now => Tried::FailedForNow,
             None => Tried::Failed,
         };
         if host.link().stops() {
@@ -380,5 +391,34 @@ mod tests {
         assert_eq!(tries.pause_after(Tried::Failed), None);
         assert_eq!(tries.pause_after(Tried::Joined(LASTING)), Some(TRIES[0]));
         assert_eq!(tries.pause_after(soon()), Some(TRIES[1]));
+    }
+
+    /// Its socket file does not change when it goes on, so that nothing else would have it tried again.
+    #[test]
+    fn a_daemon_that_does_not_answer_is_tried_again_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let terms = Terms {
+            slots: 2,
+            policy: 0,
+            budget_ns: 1_000_000,
+            grace_ns: 1_000_000,
+        };
+        let absent = client::join(&path, terms).unwrap_err();
+        assert!(!is_for_now(&absent), "{absent}");
+        // It listens, and is stopped.
+        let (family, kind) = (
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::SEQPACKET,
+        );
+        let daemon = rustix::net::socket(family, kind, None).unwrap();
+        let address = rustix::net::SocketAddrUnix::new(&path).unwrap();
+        rustix::net::bind(&daemon, &address).unwrap();
+        rustix::net::listen(&daemon, 8).unwrap();
+        let silent = client::join(&path, terms).unwrap_err();
+        assert!(is_for_now(&silent), "{silent}");
+        let mut tries = Tries::new();
+        let pauses = (0..6).map(|_| tries.pause_after(Tried::FailedForNow));
+        assert_eq!(pauses.last(), Some(Some(LATER)));
     }
 }

@@ -18,6 +18,7 @@
 //! or so; what is older is learnt again.
 
 pub mod file;
+pub mod saver;
 
 use std::collections::BTreeMap;
 
