@@ -120,7 +120,7 @@ impl Workers {
     pub(crate) fn staff(&mut self, now_ns: u64, polls: &watchdog::Sample) -> bool {
         let mechanisms = self.domain.settings.mechanisms;
         let cores = self.cores.sample(now_ns, &self.domain, &self.metrics);
-        if cores.pressure && mechanisms.reserve {
+        if cores.is_sign && mechanisms.reserve {
             self.staffing.saw_pressure(now_ns, cores.parked);
         }
         self.release_for(now_ns, polls.stalled);

@@ -6,7 +6,7 @@
 //!   more worker to wake for each active spare. The reserve grows by one with each sign of pressure, and shrinks 1 s
 //!   after the last.
 //! - More spares are released while the canary is late: work waits, even if the stalled worker is unknown.
-//! - One spare at a time is held again, after no spare was needed for [`Staffing::patience_ns`]. That time doubles if
+//! - One spare at a time is held again, after there was one too many for [`Staffing::patience_ns`]. That time doubles if
 //!   a hold turned out to be wrong.
 //! - Releases that did not help are undone. If the canary stays late although more spares are active than cores are
 //!   stalled, the machine is full, and more threads only take CPU time from others. The next attempt waits, twice as
@@ -50,7 +50,7 @@ pub(crate) struct Staffing {
     blocked_ns: u64,
     /// Stalled watched polls at the last release of spares.
     stalled: usize,
-    /// Time at which a spare was last needed.
+    /// Time at which the last of the active spares was needed.
     needed_ns: u64,
     patience_ns: u64,
     held_ns: Option<u64>,
@@ -153,11 +153,12 @@ impl Staffing {
         if stalled > 0 {
             self.alarm_ns = Some(now_ns);
         }
-        let missing = (stalled + self.reserve(now_ns)).saturating_sub(active);
-        if stalled > 0 || missing > 0 {
+        let enough = stalled + self.reserve(now_ns);
+        // A poll that never ends needs its own spare, and not the others that once were released with it.
+        if enough > active || (stalled > 0 && enough == active) {
             self.needed_ns = now_ns;
         }
-        missing
+        enough.saturating_sub(active)
     }
 
     /// Returns how many of the `released` spares make or enlarge the reserve, with `stalled` watched polls stalled
@@ -361,6 +362,25 @@ mod tests {
         assert!(!staffing.may_hold(102 * MS, 8, 0));
         assert!(staffing.may_hold(202 * MS, 8, 0));
         assert!(!staffing.may_hold(900 * MS, 1, 0), "the reserve stays");
+    }
+
+    #[test]
+    fn a_poll_that_never_ends_keeps_one_spare_and_not_all_of_them() {
+        let mut staffing = alarmed();
+        let mut active = 30;
+        for ms in 1..4_000 {
+            assert_eq!(staffing.missing(ms * MS, active, 1), 0);
+            active -= usize::from(staffing.may_hold(ms * MS, active, 1));
+        }
+        assert_eq!(active, 2, "one for the poll, and the reserve");
+        // While as many are needed as are active, now and then, they stay.
+        let mut active = 10;
+        for ms in 4_000..6_000 {
+            let stalled = if ms % 50 == 0 { 9 } else { 3 };
+            assert_eq!(staffing.missing(ms * MS, active, stalled), 0);
+            active -= usize::from(staffing.may_hold(ms * MS, active, stalled));
+        }
+        assert_eq!(active, 10);
     }
 
     #[test]

@@ -21,6 +21,8 @@ const COMPUTED_NS: u64 = 2_000_000;
 /// The factor to both under a quota that the threads are not confined to: 61 polls of 160 µs. A spare that computes
 /// beside a worker makes the kernel stop both for longer than such polls last.
 const PATIENCE_UNDER_QUOTA: u64 = 5;
+/// A core that has slept for this time is no new sign: a spare stands in for it, and the sleep may never end.
+const OLD_NS: u64 = 1_000_000_000;
 /// The same as [`PRESSURE_NS`] for a core whose thread is not known, because it has not parked since it got its core.
 const UNKNOWN_PRESSURE_NS: u64 = 20_000_000;
 
@@ -123,6 +125,8 @@ pub(crate) struct Sample {
     pub(crate) all_parked: bool,
     /// An active core has been in one poll, or in polls nearly as long, for [`PRESSURE_NS`].
     pub(crate) pressure: bool,
+    /// The same of a core that computes, or has not slept for [`OLD_NS`] yet: a sign that more spares may be needed.
+    pub(crate) is_sign: bool,
     /// An active core was busy through the whole sample, and has not been poked for it.
     pub(crate) wants_poke: bool,
 }
@@ -185,8 +189,10 @@ impl Cores {
             } else {
                 match core.suspicion(now_ns, domain.cores.thread(number), self.patience) {
                     Suspicion::None => {}
-                    Suspicion::Pressure => sample.pressure = true,
-                    Suspicion::MaySleep(tid) => may_sleep.push(tid),
+                    Suspicion::Pressure => (sample.pressure, sample.is_sign) = (true, true),
+                    Suspicion::MaySleep(tid) => {
+                        may_sleep.push((tid, now_ns - core.stalled_since_ns < OLD_NS));
+                    }
                 }
             }
             if !core.is_poked {
@@ -194,7 +200,16 @@ impl Cores {
                 sample.wants_poke = true;
             }
         }
-        sample.pressure = sample.pressure || may_sleep.into_iter().any(is_asleep);
+        // Those that would be signs first: where one is, no other is asked.
+        may_sleep.sort_by_key(|&(_, is_new)| !is_new);
+        for (tid, is_new) in may_sleep {
+            if sample.is_sign || (sample.pressure && !is_new) {
+                break;
+            }
+            if is_asleep(tid) {
+                (sample.pressure, sample.is_sign) = (true, is_new);
+            }
+        }
         sample
     }
 
