@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The socket where applications ask for their slots, and the daemon's loop.
 //!
-//! One thread, which does not block: a peer that does not read its replies is dropped, and other threads wait for what takes the
-//! kernel its time. In each turn every connection gets to say one packet, but the connections of one user together
+//! One thread, which does not block: a peer that does not read its replies is dropped, other threads wait for what takes the
+//! kernel its time, and close what peers have made. In each turn every connection gets to say one packet, but the connections of one user together
 //! take no longer than `SERVES_FOR` and one packet more. A heartbeat that is due goes before the next packet: many connections
 //! at once may not look like a daemon that has died.
 
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -24,6 +24,7 @@ use rustix::net::{
 use serde_json::Value;
 
 use crate::accounts::{Account, Accounts};
+use crate::closer::Closer;
 use crate::connections;
 use crate::peer::{self, Peer};
 use crate::pressure::Pressure;
@@ -59,6 +60,9 @@ const RESTS_FOR: Duration = Duration::from_millis(50);
 const BACKLOG: i32 = 1024;
 /// How many areas of closed connections the kernel is asked for in one turn.
 const ASKED_IN_A_TURN: usize = 256;
+/// The most descriptors that come with a packet (`SCM_MAX_FD` of the kernel). There is room for all: the kernel closes those that
+/// find none, and the daemon's thread would wait for that.
+const MOST_DESCRIPTORS: usize = 253;
 
 /// The limits, reports and verbosity of a daemon.
 #[derive(Clone, Debug)]
@@ -118,6 +122,8 @@ impl Listener {
         remove_stale(path, &address)?;
         let listen = || -> io::Result<OwnedFd> {
             let socket = seqpacket()?;
+            // Each connection begins as its listener is.
+            take_rights(&socket, false);
             rustix::net::bind(&socket, &address)?;
             fs::set_permissions(path, Permissions::from_mode(0o666))?;
             rustix::net::listen(&socket, BACKLOG)?;
@@ -195,6 +201,7 @@ pub struct Broker<K> {
     next_heartbeat: Instant,
     reporter: Reporter,
     accounts: Accounts,
+    closer: Closer,
     quota: Quota,
     /// When the kernel is asked for areas of closed connections.
     next_sweep: Instant,
@@ -263,6 +270,7 @@ impl<K: KernelSide> Broker<K> {
             next_lease: 1,
             next_heartbeat: now,
             accounts: Accounts::new(now),
+            closer: Closer::default(),
             quota,
             next_sweep: now,
             accept_again: None,
@@ -288,6 +296,7 @@ impl<K: KernelSide> Broker<K> {
             self.kernel.tend();
             self.sweep_if_due();
             self.report_if_due();
+            self.closer.look();
             let now = Instant::now();
             self.accept_again.take_if(|then| *then <= now);
             self.answer_again.take_if(|then| *then <= now);
@@ -342,6 +351,7 @@ impl<K: KernelSide> Broker<K> {
         for mut connection in self.connections.drain(..) {
             let areas = connection.session.end(&mut self.kernel);
             self.quota.disconnect(connection.account, &areas);
+            self.closer.close(connection.socket, connection.account);
         }
         (self.kernel, self.listener, self.numbers, self.quota)
     }
@@ -441,6 +451,7 @@ impl<K: KernelSide> Broker<K> {
             self.reporter.next(),
             self.accept_again,
             self.answer_again,
+            self.closer.next(now),
         ]
         .into_iter()
         .flatten()
@@ -496,6 +507,7 @@ impl<K: KernelSide> Broker<K> {
             let account = self.accounts.of(uid, now);
             if !self.quota.may_ask(account, now) {
                 refused = true;
+                self.closer.close(socket, account);
                 continue;
             }
             let is_fresh = |(counted, _): &(Instant, String)| {
@@ -506,6 +518,7 @@ impl<K: KernelSide> Broker<K> {
                 None => (now, self.count().to_string()),
             };
             stats::answer(&socket, &numbers.1);
+            self.closer.close(socket, account);
             self.counted = Some(numbers);
         }
         if refused {
@@ -543,8 +556,14 @@ impl<K: KernelSide> Broker<K> {
                     return;
                 }
             };
-            match self.admit(&socket, now) {
-                Ok((peer, account)) => self.connections.push(Connection {
+            // A peer that cannot be seen from here has no threads to bind either.
+            let Ok(uid) = peer::uid(&socket) else {
+                refused = true;
+                continue;
+            };
+            let account = self.accounts.of(uid, now);
+            match self.admit(&socket, account, now) {
+                Ok(peer) => self.connections.push(Connection {
                     socket,
                     session: Session::new(peer, self.options.limits, now),
                     account,
@@ -555,6 +574,7 @@ impl<K: KernelSide> Broker<K> {
                     refused = true;
                     // A peer that does not get the reply finds the connection closed.
                     let _ = send(&socket, &Reply::Refused(refusal).encode(), &[]);
+                    self.closer.close(socket, account);
                     self.count_refusal(refusal, None);
                     if now.elapsed() > REFUSES_FOR {
                         break;
@@ -568,13 +588,13 @@ impl<K: KernelSide> Broker<K> {
         }
     }
 
-    /// Says who a new peer is and whose account it is charged to, if it may connect. Little is asked of the kernel before
-    /// the account is known.
-    fn admit(&mut self, socket: &OwnedFd, now: Instant) -> Result<(Peer, Account), Refusal> {
-        // A peer that has ended, or cannot be seen from here, has no threads to bind either.
-        let uid = peer::uid(socket).map_err(|_| Refusal::Thread)?;
-        let account = self.accounts.of(uid, now);
+    /// Says who a new peer is, if it may connect, and charges the account for it. Little is asked of the kernel before that.
+    fn admit(&mut self, socket: &OwnedFd, account: Account, now: Instant) -> Result<Peer, Refusal> {
+        if account != Account::Root && self.closer.waits_for(account) {
+            return Err(Refusal::Rate);
+        }
         self.quota.connect(account, now)?;
+        // One that has ended has no threads to bind either.
         let peer = Peer::of(socket).map_err(|_| {
             self.quota.disconnect(account, &[]);
             Refusal::Thread
@@ -585,7 +605,7 @@ impl<K: KernelSide> Broker<K> {
                 peer.tgid, peer.uid
             );
         }
-        Ok((peer, account))
+        Ok(peer)
     }
 
     /// Reads one packet of a connection and answers it.
@@ -593,11 +613,7 @@ impl<K: KernelSide> Broker<K> {
         let connection = &mut self.connections[index];
         // One more than a message has, to know a longer one from a full one.
         let mut packet = [0; MESSAGE_BYTES + 1];
-        let (length, pidfd) = match receive(&connection.socket, &mut packet) {
-            Ok((0, _)) => {
-                connection.closing = true;
-                return;
-            }
+        let (length, mut descriptors) = match receive(&connection.socket, &mut packet) {
             Ok(received) => received,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
             Err(_) => {
@@ -605,6 +621,24 @@ impl<K: KernelSide> Broker<K> {
                 return;
             }
         };
+        let pidfd = match descriptors.first() {
+            Some(first) if peer::is_pidfd(first.as_fd()) => Some(descriptors.remove(0)),
+            _ => None,
+        };
+        let is_stranger = !descriptors.is_empty();
+        for descriptor in descriptors {
+            self.closer.close(descriptor, connection.account);
+        }
+        if length == 0 || is_stranger {
+            connection.closing = true;
+            if is_stranger {
+                let tgid = connection.session.peer().tgid;
+                let reply = Reply::Refused(Refusal::Thread).encode();
+                let _ = send(&connection.socket, &reply, &[]);
+                self.count_refusal(Refusal::Thread, Some(tgid));
+            }
+            return;
+        }
         let lease_before = connection.session.lease();
         let now = Instant::now();
         let mut purse = Purse {
@@ -623,6 +657,7 @@ impl<K: KernelSide> Broker<K> {
         if connection.session.lease() != lease_before {
             // After four billion leases numbers come again; 0 is no lease's.
             self.next_lease = self.next_lease.checked_add(1).unwrap_or(1);
+            take_rights(&connection.socket, true);
         }
         let sent = match answer {
             Ok(Answer::Plain(reply)) => send(&connection.socket, &reply.encode(), &[]),
@@ -679,6 +714,7 @@ impl<K: KernelSide> Broker<K> {
             }
             let areas = connection.session.end(&mut self.kernel);
             self.quota.disconnect(connection.account, &areas);
+            self.closer.close(connection.socket, connection.account);
             self.heartbeat_if_due();
         }
     }
@@ -699,12 +735,30 @@ fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// Reads a packet, and the first descriptor that came with it. The others are closed.
+/// Says whether a socket takes descriptors from its other end, and one that listens whether new connections do. Linux 6.16; before,
+/// all do, always.
+fn take_rights(socket: &OwnedFd, takes: bool) {
+    /// `asm-generic/socket.h`
+    const SO_PASSRIGHTS: libc::c_int = 83;
+    let takes = libc::c_int::from(takes);
+    // SAFETY: the option's value is an integer, of this length.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const takes).cast(),
+            size_of_val(&takes) as libc::socklen_t,
+        );
+    }
+}
+
+/// Reads a packet, and the descriptors that came with it.
 fn receive(
     socket: &OwnedFd,
     packet: &mut [u8],
-) -> Result<(usize, Option<OwnedFd>), rustix::io::Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+) -> Result<(usize, Vec<OwnedFd>), rustix::io::Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = rustix::net::recvmsg(
         socket,
@@ -712,15 +766,13 @@ fn receive(
         &mut control,
         RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
     )?;
-    let mut first = None;
+    let mut descriptors = Vec::new();
     for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(fds) = message {
-            for fd in fds {
-                first.get_or_insert(fd);
-            }
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            descriptors.extend(received);
         }
     }
-    Ok((received.bytes, first))
+    Ok((received.bytes, descriptors))
 }
 
 /// Sends a packet whole, or not at all.

@@ -106,6 +106,7 @@ pub mod start;
 pub mod stats;
 pub mod topology;
 
+mod closer;
 mod domains;
 #[cfg(test)]
 mod headers;

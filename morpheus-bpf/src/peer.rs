@@ -170,6 +170,15 @@ pub fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
     about(pidfd).is_some_and(|about| about.lines().any(|line| line == "Pid:\t-1"))
 }
 
+/// Whether a descriptor is a pidfd: to close one never waits. Names of files begin with a slash.
+pub(crate) fn is_pidfd(descriptor: BorrowedFd<'_>) -> bool {
+    let link = fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()));
+    link.is_ok_and(|target| {
+        let target = target.to_string_lossy();
+        target.starts_with("anon_inode:[pidfd]") || target.starts_with("pidfd:")
+    })
+}
+
 fn about(pidfd: BorrowedFd<'_>) -> Option<String> {
     fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()
 }
@@ -263,6 +272,7 @@ mod tests {
             "they do not agree"
         );
         let no_pidfd = fs::File::open("/dev/null").unwrap();
+        assert!(is_pidfd(pidfd.as_fd()) && !is_pidfd(no_pidfd.as_fd()));
         assert_eq!(thread(own, Some(no_pidfd.as_fd())), None);
     }
 

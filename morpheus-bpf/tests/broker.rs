@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use common::client::{Client, HELLO, hello, sleep_in_poll};
 use common::daemon::{Daemon, program};
 use common::wire::{ask, connect, gettid, pidfd, receive, send};
-use common::{BUDGET, PATIENCE, as_user, can_run, in_guest, median, say, sleep, turn};
+use common::{BUDGET, PATIENCE, as_user, can_run, in_guest, median, now_ns, say, sleep, turn};
 use morpheus_common::abi;
 use morpheus_common::broker::{Refusal, Reply, Request};
+use morpheus_testing::lingering;
 
 /// A user other than root.
 const SOMEBODY: u32 = 12_345;
@@ -66,9 +67,13 @@ fn garbage_is_refused_and_the_daemon_lives() {
         refused(hello(1, Duration::ZERO).encode().bytes(), &[]),
         Refusal::Limits
     );
-    // Descriptors that were not asked for.
+    // Descriptors that were not asked for: from 6.16 on the kernel takes none without a lease.
     let null = std::fs::File::open("/dev/null").unwrap();
-    assert_eq!(refused(b"x", &[null.as_fd(); 8]), Refusal::Magic);
+    let socket = connect(&daemon.socket);
+    match send(&socket, b"x", &[null.as_fd(); 8]) {
+        Ok(_) => assert_eq!(refused(b"x", &[null.as_fd(); 8]), Refusal::Thread),
+        Err(error) => assert_eq!(error, rustix::io::Errno::PERM),
+    }
 
     // Descriptors that are no pidfd, a pidfd of another process, and none at all.
     let register = |tid: u32, fds: &[BorrowedFd<'_>]| {
@@ -78,6 +83,7 @@ fn garbage_is_refused_and_the_daemon_lives() {
         ask(&socket, Request::Register { slot: 0, tid }, fds)
     };
     let thread = Reply::Refused(Refusal::Thread);
+    assert_eq!(register(gettid(), &[null.as_fd(); 8]), thread);
     assert_eq!(register(gettid(), &[null.as_fd()]), thread);
     assert_eq!(register(1, &[pidfd(1).as_fd()]), thread);
     assert_eq!(register(1, &[]), thread);
@@ -127,6 +133,47 @@ fn garbage_is_refused_and_the_daemon_lives() {
     let before = client.heartbeat();
     thread::sleep(Duration::from_millis(500));
     assert!(client.heartbeat() > before);
+}
+
+/// To close such a socket its last owner waits, which the daemon would be.
+#[test]
+fn a_socket_that_lingers_holds_up_no_other_client() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::start(&[]);
+    let client = Client::new(&daemon);
+    client.register(0);
+    let welcome = || {
+        let socket = connect(&daemon.socket);
+        send(&socket, HELLO.encode().bytes(), &[]).unwrap();
+        receive(&socket).unwrap();
+        socket
+    };
+    let packet = Request::Register { slot: 0, tid: 1 }.encode();
+    let linger = Duration::from_secs(4);
+    // One that the daemon receives, and one in a packet that it never reads.
+    let (received, unread) = (welcome(), welcome());
+    let ends = [lingering(linger), lingering(linger)];
+    for (socket, (end, _)) in [&received, &unread].into_iter().zip(&ends) {
+        if std::ptr::eq(socket, &unread) {
+            send(socket, b"no message", &[]).unwrap();
+        }
+        send(socket, packet.bytes(), &[end.as_fd()]).unwrap();
+    }
+    let listeners = ends.map(|(_, listener)| listener);
+    drop((received, unread));
+    let begun = Instant::now();
+    let mut oldest_ns = 0;
+    while begun.elapsed() < linger / 2 {
+        oldest_ns = oldest_ns.max(now_ns().saturating_sub(client.heartbeat()));
+        sleep(Duration::from_millis(10));
+    }
+    // A client takes the daemon for dead after a second.
+    assert!(oldest_ns < 1_000_000_000, "{oldest_ns}");
+    client.register(1);
+    drop(listeners);
 }
 
 #[test]

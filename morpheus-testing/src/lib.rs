@@ -9,6 +9,7 @@
 use std::env;
 use std::fmt::Display;
 use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Begins each line that [`skip`] prints.
@@ -61,6 +62,22 @@ pub fn skip_unless_required(reason: impl Display, variable: &str) {
     let required = env::var_os(variable).is_some_and(|value| !value.is_empty() && value != "0");
     assert!(!required, "{reason}, and {variable} is set");
     skip(reason);
+}
+
+/// A socket whose last owner waits for as long when it closes it, and its other end, which reads nothing.
+///
+/// # Panics
+///
+/// When the system gives no such sockets.
+#[must_use]
+pub fn lingering(linger: Duration) -> (TcpStream, TcpListener) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 65_536]).is_ok() {}
+    socket.set_nonblocking(false).unwrap();
+    rustix::net::sockopt::set_socket_linger(&socket, Some(linger)).unwrap();
+    (socket, listener)
 }
 
 #[cfg(test)]
