@@ -495,6 +495,13 @@ pub(crate) struct Permit {
     pub(crate) class: Class,
 }
 
+impl Permit {
+    /// Whether it is one of these.
+    pub(crate) fn is_of(&self, permits: &Arc<Permits>) -> bool {
+        Arc::ptr_eq(&self.permits, permits)
+    }
+}
+
 impl Drop for Permit {
     fn drop(&mut self) {
         self.permits.give_back(self.class);

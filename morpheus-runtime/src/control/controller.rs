@@ -120,6 +120,8 @@ impl Controller {
         };
         #[cfg(test)]
         self.domain.faults.controller.strike();
+        #[cfg(tokio_unstable)]
+        self.domain.records.sweep(now_ns);
         let permits = &self.domain.permits;
         // Relaxed: written by this thread.
         let scarce = self.domain.spares_scarce.load(Ordering::Relaxed);

@@ -4,18 +4,23 @@
 //! room, a task that has only been short makes room for the new one, and without such a task the new one is judged by its label alone.
 //! The record of a slow task counts as a doubt of its label, so that tasks
 //! of healthy labels need no look into the table.
+//!
+//! A task of a healthy label gets its record after a poll that stalled, and may have ended by then: its waker was called in the poll, and
+//! another thread has polled it to its end since. Nothing tells. So a record that no poll has confirmed for [`UNCONFIRMED_NS`] is
+//! [forgotten](Records::sweep).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use morpheus_common::slot::VerdictFlags;
 use tokio::task::Id;
 
 use crate::decide::rating::TaskRating;
 use crate::report::label::Label;
+use morpheus_system::clock;
 use morpheus_system::lock::lock;
 
 /// Parts of the table, each with a lock of its own.
@@ -26,11 +31,18 @@ const MOST_IN_A_SHARD: usize = 1024;
 /// The most records that are looked at for one to make room: among thousands of connections one in hundreds is slow.
 const LOOKED_AT: usize = 64;
 
+/// How long a record stays that no poll of its task has confirmed. A task that is polled less often is judged by its label.
+const UNCONFIRMED_NS: u64 = 60_000_000_000;
+/// How often such records are looked for.
+const SWEEP_INTERVAL_NS: u64 = 10_000_000_000;
+
 /// The rating of a task so far, and its label.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     rating: TaskRating,
     label: &'static Label,
+    /// When it was made after a poll; `None` once a later poll of its task has begun.
+    unconfirmed_ns: Option<u64>,
 }
 
 /// Task ids are consecutive numbers, which one multiplication spreads well enough.
@@ -67,6 +79,8 @@ pub(crate) struct Records {
     shards: [Shard; SHARDS],
     /// Relaxed, and pairs with nothing: a task that misses a change has no record of its own yet, or has ended.
     len: AtomicUsize,
+    /// Relaxed: the controller alone reads and writes it.
+    swept_ns: AtomicU64,
 }
 
 impl Records {
@@ -83,7 +97,33 @@ impl Records {
 
     /// Returns the rating of a task that is about to be polled. A new one gets a record, if there is room.
     pub(crate) fn enter(&self, id: Id, label: &'static Label) -> TaskRating {
-        self.with_record(id, label, true, |record, _| record.rating)
+        self.with_record(id, label, true, |record, _| {
+            record.unconfirmed_ns = None;
+            record.rating
+        })
+    }
+
+    /// Forgets the records of tasks that were polled by another thread to their end before this one came to learn. The controller
+    /// calls it at each sample.
+    pub(crate) fn sweep(&self, now_ns: u64) {
+        let swept_ns = self.swept_ns.load(Ordering::Relaxed);
+        if now_ns.saturating_sub(swept_ns) < SWEEP_INTERVAL_NS
+            || self.len.load(Ordering::Relaxed) == 0
+        {
+            return;
+        }
+        self.swept_ns.store(now_ns, Ordering::Relaxed);
+        for shard in &self.shards {
+            lock(shard).retain(|_, record| {
+                let since_ns = record.unconfirmed_ns.unwrap_or(now_ns);
+                let stays = now_ns.saturating_sub(since_ns) < UNCONFIRMED_NS;
+                if !stays {
+                    self.len.fetch_sub(1, Ordering::Relaxed);
+                    record.end();
+                }
+                stays
+            });
+        }
     }
 
     /// Learns the verdict on a poll of a task. Returns whether the task became slow, and whether it became a hog.
@@ -126,6 +166,7 @@ impl Records {
         let mut unkept = Record {
             rating: TaskRating::clean(),
             label,
+            unconfirmed_ns: Some(clock::now_ns()),
         };
         match shard.entry(id) {
             Entry::Occupied(mut known) => then(known.get_mut(), true),
@@ -169,7 +210,7 @@ impl Record {
         (was_clean && !is_clean, became_hog)
     }
 
-    fn end(self) {
+    fn end(&self) {
         if !self.rating.is_clean() {
             self.label.end_doubt();
         }
@@ -258,6 +299,29 @@ pub(crate) mod tests {
         let _ = records.learn(id, label, VerdictFlags::HOG, true);
         assert!(label.is_healthy());
         assert_eq!(records.len(), 0);
+    }
+
+    /// The same in a poll of a healthy label, for which there is no record yet.
+    #[test]
+    fn a_record_that_no_poll_confirms_is_forgotten() {
+        let label = healthy_label("records, not confirmed");
+        let records = Records::default();
+        let ids = ids(2);
+        for &id in &ids {
+            records.forget(id);
+            let _ = records.learn(id, label, VerdictFlags::HOG, false);
+        }
+        let now_ns = clock::now_ns();
+        records.sweep(now_ns + SWEEP_INTERVAL_NS);
+        assert_eq!(records.len(), 2);
+        // This one goes on.
+        assert!(!records.enter(ids[0], label).is_clean());
+        records.sweep(now_ns + UNCONFIRMED_NS + SWEEP_INTERVAL_NS);
+        assert_eq!(records.len(), 1);
+        assert_eq!(records.rating(ids[0]).rating(), Rating::Hog);
+        assert!(!label.is_healthy());
+        records.forget(ids[0]);
+        assert!(label.is_healthy());
     }
 
     #[test]

@@ -167,10 +167,12 @@ impl HandoffMark {
         private.core_handed_over.store(0, Ordering::Relaxed);
     }
 
-    /// Keeps the permit until the poll has ended.
+    /// Keeps the permit until the poll has ended. One that the task was granted on another runtime is counted there alone.
     pub(crate) fn hold(mut self, permit: Permit) -> HandoffMark {
-        let word = &self.domain.slots.private[self.index].permit_class;
-        word.store(permit.class.word(), Ordering::Relaxed);
+        if permit.is_of(&self.domain.permits) {
+            let word = &self.domain.slots.private[self.index].permit_class;
+            word.store(permit.class.word(), Ordering::Relaxed);
+        }
         self.permit = Some(permit);
         self
     }
@@ -331,4 +333,45 @@ pub(crate) fn has_core() -> bool {
     let _ = yielding.poll(&mut Context::from_waker(&waker));
     // Relaxed: written by this thread, if at all.
     !woken.0.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+    use crate::act::permit::{Answer, Class, Request};
+    use crate::poll::own_slot;
+    use crate::{Builder, Link};
+
+    /// A future waits for a permit of one runtime, is spawned on another, and becomes a hog there.
+    #[test]
+    fn a_permit_of_another_runtime_is_counted_there() {
+        let runtime = || {
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
+            builder.build().unwrap()
+        };
+        let (one, other) = (runtime(), runtime());
+        let request = Request::for_tests(Class::Slow);
+        let asked = one.domain().permits.ask(request, false, Waker::noop());
+        let Answer::Granted(permit) = asked else {
+            panic!("none was granted");
+        };
+        assert!(one.domain().permits.is_busy());
+        let polled = other.handle().spawn_blocking(move || {
+            let slot = own_slot::claim().unwrap();
+            own_slot::with_domain(|domain, index| {
+                let begun = HandoffMark::begin(domain, index, slot).unwrap();
+                let mark = begun.hold(permit);
+                let word = &domain.slots.private[index].permit_class;
+                domain.permits.becomes_hog(word);
+                drop(mark);
+            })
+        });
+        assert!(other.block_on(polled).unwrap().is_some());
+        for runtime in [&one, &other] {
+            assert!(!runtime.domain().permits.is_busy());
+        }
+    }
 }
