@@ -556,7 +556,7 @@ impl<K: KernelSide> Broker<K> {
                     return;
                 }
             };
-            // A peer that cannot be seen from here has no threads to bind either.
+            // The kernel tells it of each such socket.
             let Ok(uid) = peer::uid(&socket) else {
                 refused = true;
                 continue;
@@ -625,18 +625,13 @@ impl<K: KernelSide> Broker<K> {
             Some(first) if peer::is_pidfd(first.as_fd()) => Some(descriptors.remove(0)),
             _ => None,
         };
+        // No thread has such a descriptor.
         let is_stranger = !descriptors.is_empty();
         for descriptor in descriptors {
             self.closer.close(descriptor, connection.account);
         }
-        if length == 0 || is_stranger {
+        if length == 0 {
             connection.closing = true;
-            if is_stranger {
-                let tgid = connection.session.peer().tgid;
-                let reply = Reply::Refused(Refusal::Thread).encode();
-                let _ = send(&connection.socket, &reply, &[]);
-                self.count_refusal(Refusal::Thread, Some(tgid));
-            }
             return;
         }
         let lease_before = connection.session.lease();
@@ -646,14 +641,17 @@ impl<K: KernelSide> Broker<K> {
             account: connection.account,
             now,
         };
-        let answer = connection.session.answer(
-            &packet[..length],
-            pidfd.as_ref().map(AsFd::as_fd),
-            self.next_lease,
-            now,
-            &mut purse,
-            &mut self.kernel,
-        );
+        let answer = match is_stranger {
+            true => Err(Refusal::Thread),
+            false => connection.session.answer(
+                &packet[..length],
+                pidfd.as_ref().map(AsFd::as_fd),
+                self.next_lease,
+                now,
+                &mut purse,
+                &mut self.kernel,
+            ),
+        };
         if connection.session.lease() != lease_before {
             // After four billion leases numbers come again; 0 is no lease's.
             self.next_lease = self.next_lease.checked_add(1).unwrap_or(1);

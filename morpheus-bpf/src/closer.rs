@@ -20,24 +20,29 @@ use crate::accounts::Account;
 
 /// The most threads that close.
 const MOST_THREADS: usize = 64;
-/// How long a descriptor may wait to be closed, or for its close, before its maker is thought to be to blame.
+/// How long a close may take before another thread takes over, and its maker is thought to be to blame.
 const LONG: Duration = Duration::from_millis(50);
 /// How long a thread waits for more before it ends.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// A descriptor that is to be closed.
-#[derive(Debug)]
-struct Item {
-    descriptor: OwnedFd,
-    account: Account,
-}
-
 #[derive(Debug, Default)]
 struct State {
-    queue: VecDeque<Item>,
+    /// Whose descriptors are to be closed.
+    queue: VecDeque<(Account, OwnedFd)>,
     /// Whose descriptors threads close now, and since when.
     closing: Vec<(Account, Instant)>,
     threads: usize,
+}
+
+impl State {
+    /// For whom threads have waited for long, once for each thread.
+    fn waiting(&self) -> impl Iterator<Item = Account> {
+        let long = |(_, since): &&(Account, Instant)| since.elapsed() >= LONG;
+        self.closing
+            .iter()
+            .filter(long)
+            .map(|(account, _)| *account)
+    }
 }
 
 /// The threads that close.
@@ -50,10 +55,7 @@ impl Closer {
     /// Has a descriptor closed that a user made. Returns at once.
     pub(crate) fn close(&self, descriptor: OwnedFd, account: Account) {
         let mut state = lock(&self.shared.0);
-        state.queue.push_back(Item {
-            descriptor,
-            account,
-        });
+        state.queue.push_back((account, descriptor));
         self.provide(&mut state);
         self.shared.1.notify_one();
     }
@@ -61,8 +63,7 @@ impl Closer {
     /// Whether descriptors of this user take long to close.
     pub(crate) fn waits_for(&self, account: Account) -> bool {
         let state = lock(&self.shared.0);
-        let mut closing = state.closing.iter();
-        closing.any(|(of, since)| *of == account && since.elapsed() >= LONG)
+        state.waiting().any(|of| of == account)
     }
 
     /// When to call [`look`](Self::look) again, if there is a reason.
@@ -76,9 +77,8 @@ impl Closer {
     }
 
     fn provide(&self, state: &mut State) {
-        let waiting = |(_, since): &&(Account, Instant)| since.elapsed() >= LONG;
-        let waiting = state.closing.iter().filter(waiting).count();
-        if state.queue.is_empty() || waiting < state.threads || state.threads >= MOST_THREADS {
+        let all_wait = state.waiting().count() == state.threads;
+        if state.queue.is_empty() || !all_wait || state.threads >= MOST_THREADS {
             return;
         }
         let shared = self.shared.clone();
@@ -98,7 +98,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 fn work(shared: &(Mutex<State>, Condvar)) {
     let mut state = lock(&shared.0);
     loop {
-        let Some(item) = state.queue.pop_front() else {
+        let Some((account, descriptor)) = state.queue.pop_front() else {
             let waited = shared
                 .1
                 .wait_timeout_while(state, IDLE, |state| state.queue.is_empty());
@@ -110,10 +110,10 @@ fn work(shared: &(Mutex<State>, Condvar)) {
             }
             continue;
         };
-        let this = (item.account, Instant::now());
+        let this = (account, Instant::now());
         state.closing.push(this);
         drop(state);
-        drop(item.descriptor);
+        drop(descriptor);
         state = lock(&shared.0);
         if let Some(index) = state.closing.iter().position(|entry| *entry == this) {
             state.closing.swap_remove(index);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::RwLock;
@@ -18,9 +18,18 @@ use common::{BUDGET, PATIENCE, as_user, can_run, in_guest, median, now_ns, say, 
 use morpheus_common::abi;
 use morpheus_common::broker::{Refusal, Reply, Request};
 use morpheus_testing::lingering;
+use rustix::process::Signal;
 
 /// A user other than root.
 const SOMEBODY: u32 = 12_345;
+
+/// A connection that has a lease.
+fn welcomed(daemon: &Daemon) -> OwnedFd {
+    let socket = connect(&daemon.socket);
+    send(&socket, HELLO.encode().bytes(), &[]).unwrap();
+    receive(&socket).unwrap();
+    socket
+}
 
 #[test]
 fn garbage_is_refused_and_the_daemon_lives() {
@@ -77,10 +86,8 @@ fn garbage_is_refused_and_the_daemon_lives() {
 
     // Descriptors that are no pidfd, a pidfd of another process, and none at all.
     let register = |tid: u32, fds: &[BorrowedFd<'_>]| {
-        let socket = connect(&daemon.socket);
-        send(&socket, HELLO.encode().bytes(), &[]).unwrap();
-        receive(&socket).unwrap();
-        ask(&socket, Request::Register { slot: 0, tid }, fds)
+        let request = Request::Register { slot: 0, tid };
+        ask(&welcomed(&daemon), request, fds)
     };
     let thread = Reply::Refused(Refusal::Thread);
     assert_eq!(register(gettid(), &[null.as_fd(); 8]), thread);
@@ -108,9 +115,7 @@ fn garbage_is_refused_and_the_daemon_lives() {
         }
     }
     // Too many requests.
-    let socket = connect(&daemon.socket);
-    send(&socket, HELLO.encode().bytes(), &[]).unwrap();
-    receive(&socket).unwrap();
+    let socket = welcomed(&daemon);
     let last = (0..10_000)
         .map(|_| ask(&socket, Request::Unregister { slot: 0 }, &[]))
         .find(|reply| *reply != Reply::Unregistered { slot: 0 });
@@ -145,25 +150,18 @@ fn a_socket_that_lingers_holds_up_no_other_client() {
     let daemon = Daemon::start(&[]);
     let client = Client::new(&daemon);
     client.register(0);
-    let welcome = || {
-        let socket = connect(&daemon.socket);
-        send(&socket, HELLO.encode().bytes(), &[]).unwrap();
-        receive(&socket).unwrap();
-        socket
-    };
     let packet = Request::Register { slot: 0, tid: 1 }.encode();
     let linger = Duration::from_secs(4);
     // One that the daemon receives, and one in a packet that it never reads.
-    let (received, unread) = (welcome(), welcome());
-    let ends = [lingering(linger), lingering(linger)];
-    for (socket, (end, _)) in [&received, &unread].into_iter().zip(&ends) {
-        if std::ptr::eq(socket, &unread) {
-            send(socket, b"no message", &[]).unwrap();
-        }
-        send(socket, packet.bytes(), &[end.as_fd()]).unwrap();
-    }
-    let listeners = ends.map(|(_, listener)| listener);
-    drop((received, unread));
+    let (received, unread) = (welcomed(&daemon), welcomed(&daemon));
+    let [(one, its_end), (other, others_end)] = [lingering(linger), lingering(linger)];
+    // Stopped until this process has closed its own: the last one waits.
+    daemon.send(Signal::STOP).unwrap();
+    send(&received, packet.bytes(), &[one.as_fd()]).unwrap();
+    send(&unread, b"no message", &[]).unwrap();
+    send(&unread, packet.bytes(), &[other.as_fd()]).unwrap();
+    drop((one, other, received, unread));
+    daemon.send(Signal::CONT).unwrap();
     let begun = Instant::now();
     let mut oldest_ns = 0;
     while begun.elapsed() < linger / 2 {
@@ -173,7 +171,7 @@ fn a_socket_that_lingers_holds_up_no_other_client() {
     // A client takes the daemon for dead after a second.
     assert!(oldest_ns < 1_000_000_000, "{oldest_ns}");
     client.register(1);
-    drop(listeners);
+    drop((its_end, others_end));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use common::{PATIENCE, can_run, in_guest, median, now_ns, say, sleep, turn};
 use morpheus_runtime::{
     ActiveLink, BuildError, Builder, Health, Link, LinkError, Mechanism, Runtime,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 /// Joins, or goes on without.
 fn runtime(socket: &Path, workers: usize, reserve: usize) -> Runtime {
@@ -67,10 +67,6 @@ fn stir(runtime: &Runtime) {
         });
         sleep(Duration::from_millis(1));
     }
-}
-
-fn signal(daemon: &Daemon, signal: Signal) {
-    kill_process(Pid::from_child(&daemon.child), signal).unwrap();
 }
 
 /// Work that must all be done in the end: tasks that yield, sleep, compute and block, watched and not.
@@ -214,7 +210,7 @@ fn a_daemon_that_is_killed_takes_no_task_with_it() {
         let done = Arc::new(AtomicU64::new(0));
         start_work(&runtime, &done, 100);
         sleep(Duration::from_millis(50));
-        signal(&daemon, Signal::KILL);
+        daemon.send(Signal::KILL).unwrap();
         wait_for_link(&runtime, ActiveLink::Watchdog);
         assert_eq!(runtime.health(), Health::DaemonLost);
         start_work(&runtime, &done, 100);
@@ -241,11 +237,11 @@ fn a_daemon_that_hangs_is_left() {
                 }
             }
         });
-        signal(&daemon, Signal::STOP);
+        daemon.send(Signal::STOP).unwrap();
         wait_for_link(&runtime, ActiveLink::Watchdog);
         start_work(&runtime, &done, 100);
         wait_for("all tasks done", || done.load(Ordering::Relaxed) == 100);
-        signal(&daemon, Signal::CONT);
+        daemon.send(Signal::CONT).unwrap();
         wait_for_link(&runtime, link_of(kind));
         stop.store(true, Ordering::Relaxed);
         runtime.block_on(busy).unwrap();

@@ -171,17 +171,17 @@ fn many_holds_lose_no_task() {
 /// Spares are held again when no poll is stalled any more, and the reserve stays released.
 #[test]
 fn released_spares_are_held_again() {
-    spares_are_held_again(0, 1);
+    spares_are_held_again(false, 1);
 }
 
 /// One poll that blocks for ever keeps a spare, and the reserve that its signs of pressure ask for.
 #[test]
 fn released_spares_are_held_again_beside_a_poll_that_blocks_for_ever() {
-    spares_are_held_again(1, 2);
+    spares_are_held_again(true, 2);
 }
 
-/// Ten hogs have spares released, of which in the end `released` stay so, with `blocked` tasks that block all the time.
-fn spares_are_held_again(blocked: usize, released: usize) {
+/// Ten hogs have spares released, of which in the end `released` stay so, beside a task that blocks all the time if `blocks`.
+fn spares_are_held_again(blocks: bool, released: usize) {
     let _alone = alone();
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
@@ -202,16 +202,14 @@ fn spares_are_held_again(blocked: usize, released: usize) {
     let peak = runtime.metrics().debug.spares_peak;
     assert!(peak >= 8, "{peak}");
     let (sender, receiver) = std::sync::mpsc::channel::<()>();
-    let receiver = Arc::new(std::sync::Mutex::new(receiver));
-    let blocking: Vec<_> = (0..blocked)
-        .map(|_| {
-            let receiver = receiver.clone();
-            let blocks = move || assert!(receiver.lock().unwrap().recv().is_err());
-            morpheus_runtime::task::Builder::new()
-                .label("blocks for ever")
-                .spawn_on(async move { blocks() }, runtime.handle())
-        })
-        .collect();
+    let blocking = blocks.then(|| {
+        morpheus_runtime::task::Builder::new()
+            .label("blocks for ever")
+            .spawn_on(
+                async move { assert!(receiver.recv().is_err()) },
+                runtime.handle(),
+            )
+    });
     // This task keeps workers and the controller awake.
     let stop = Arc::new(AtomicBool::new(false));
     let work = runtime.handle().spawn({
@@ -228,7 +226,7 @@ fn spares_are_held_again(blocked: usize, released: usize) {
     stop.store(true, Ordering::Relaxed);
     runtime.block_on(in_time(work)).unwrap();
     drop(sender);
-    for task in blocking {
+    if let Some(task) = blocking {
         runtime.block_on(in_time(task)).unwrap();
     }
 }

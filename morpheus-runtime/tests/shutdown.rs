@@ -377,6 +377,31 @@ fn polls_that_were_handed_over_end_with_their_timers() {
     }
 }
 
+/// Ends a runtime while a poll that was handed over waits within `waits`.
+fn ends_while_a_poll_waits(runtime: Runtime, waits: impl FnOnce() + Send + 'static) {
+    let begun = Arc::new(AtomicBool::new(false));
+    let has_begun = begun.clone();
+    task::Builder::new()
+        .label(fresh_label("waits at the end"))
+        .spawn_on(
+            async move {
+                for _ in 0..3 {
+                    burn(10 * MS);
+                    tokio::task::yield_now().await;
+                }
+                begun.store(true, Ordering::SeqCst);
+                waits();
+            },
+            runtime.handle(),
+        );
+    assert!(wait_for(PATIENCE, || has_begun.load(Ordering::SeqCst)));
+    assert!(
+        runtime.metrics().handoff_polls > 0,
+        "it was not handed over"
+    );
+    within(PATIENCE, move || drop(runtime));
+}
+
 /// As on tokio: the poll waits for what another task keeps, and the end of the runtime drops that task.
 #[test]
 fn a_poll_that_was_handed_over_waits_for_a_task_that_is_dropped() {
@@ -387,54 +412,19 @@ fn a_poll_that_was_handed_over_waits_for_a_task_that_is_dropped() {
         let _sender = sender;
         std::future::pending::<()>().await;
     });
-    let label = fresh_label("waits for a task");
-    let waits = Arc::new(AtomicBool::new(false));
-    let is_waiting = waits.clone();
-    task::Builder::new().label(label).spawn_on(
-        async move {
-            for _ in 0..3 {
-                burn(10 * MS);
-                tokio::task::yield_now().await;
-            }
-            waits.store(true, Ordering::SeqCst);
-            assert!(receiver.recv().is_err(), "nothing is sent");
-        },
-        runtime.handle(),
-    );
-    assert!(wait_for(PATIENCE, || is_waiting.load(Ordering::SeqCst)));
-    assert!(
-        runtime.metrics().handoff_polls > 0,
-        "it was not handed over"
-    );
-    within(PATIENCE, move || drop(runtime));
+    ends_while_a_poll_waits(runtime, move || {
+        assert!(receiver.recv().is_err(), "nothing is sent");
+    });
 }
 
 /// Nothing turns the drivers any more: no timer fires for a poll that waits within `block_on`, until they end, as they do on tokio.
 #[test]
 fn a_poll_that_was_handed_over_may_wait_for_a_timer_when_the_runtime_ends() {
     let _alone = alone();
-    let runtime = runtime();
-    let label = fresh_label("waits for a timer");
-    let waits = Arc::new(AtomicBool::new(false));
-    let is_waiting = waits.clone();
-    task::Builder::new().label(label).spawn_on(
-        async move {
-            for _ in 0..3 {
-                burn(10 * MS);
-                tokio::task::yield_now().await;
-            }
-            waits.store(true, Ordering::SeqCst);
-            tokio::task::block_in_place(|| {
-                let long = tokio::time::sleep(Duration::from_millis(300));
-                tokio::runtime::Handle::current().block_on(long);
-            });
-        },
-        runtime.handle(),
-    );
-    assert!(wait_for(PATIENCE, || is_waiting.load(Ordering::SeqCst)));
-    assert!(
-        runtime.metrics().handoff_polls > 0,
-        "it was not handed over"
-    );
-    within(PATIENCE, move || drop(runtime));
+    ends_while_a_poll_waits(runtime(), || {
+        tokio::task::block_in_place(|| {
+            let long = tokio::time::sleep(Duration::from_millis(300));
+            tokio::runtime::Handle::current().block_on(long);
+        });
+    });
 }

@@ -1,4 +1,4 @@
-//! Reports tests that cannot run where they were started, and waits for what a test expects.
+//! Reports tests that cannot run where they were started, waits for what a test expects, and makes what several tests need.
 //!
 //! libtest knows no outcome between passed and failed at run time: a test that lacks root, a tool or an optimized build
 //! returns, and libtest calls that a pass. Such a test calls [`skip`] first, and a test that needs a guest of its own

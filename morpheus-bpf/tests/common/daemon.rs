@@ -198,8 +198,11 @@ impl Daemon {
     }
 
     pub fn signal(&self) {
-        let pid = Pid::from_child(&self.child);
-        let _ = kill_process(pid, Signal::TERM);
+        let _ = self.send(Signal::TERM);
+    }
+
+    pub fn send(&self, signal: Signal) -> rustix::io::Result<()> {
+        kill_process(Pid::from_child(&self.child), signal)
     }
 
     pub fn is_alive(&mut self) -> bool {
@@ -211,7 +214,7 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         self.signal();
         // Stopped by a test, it would not hear of it.
-        let _ = kill_process(Pid::from_child(&self.child), Signal::CONT);
+        let _ = self.send(Signal::CONT);
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(self.socket.parent().unwrap());
     }

@@ -100,12 +100,12 @@ impl Last64 {
     }
 }
 
-/// When the last stalled poll that slept was found. The polls that slept beside it, and had begun by then, are one stall together: all
-/// workers wait for one lock, of the allocator say, whose holder was preempted. Counted one by one, they would make each untried task
-/// of a healthy label wait for a thread.
+/// Stalled polls, of which those that slept side by side count once: all workers wait for one lock, of the allocator say, whose holder
+/// was preempted. Counted one by one, they would make each untried task of a healthy label wait for a thread.
 #[derive(Debug, Default)]
 struct Stalls {
     last: Last64,
+    /// When the first of the last ones that slept was found. Those that had begun by then slept beside it.
     slept_at_ns: AtomicU64,
 }
 
@@ -209,7 +209,7 @@ impl History {
     #[cfg(any(tokio_unstable, test))]
     pub(crate) fn has_room_for_untried(&self) -> bool {
         let (stalled, polls) = self.last_stalled();
-        let stalls = self.last_stalls();
+        let stalls = self.count(&self.stalls.last);
         let is_certain = stalls >= CERTAIN_STALLS || (stalled > 0 && stalled == polls);
         is_certain || self.untried.load(Ordering::Relaxed) < UNTRIED_A_STALL * stalls.max(1)
     }
@@ -217,14 +217,13 @@ impl History {
     /// How many of the last polls that were counted stalled, and how many were counted.
     fn last_stalled(&self) -> (u32, u32) {
         let polls = self.counted.load(Ordering::Relaxed).min(64);
-        ((self.stalled.bits() & used(polls)).count_ones(), polls)
+        (self.count(&self.stalled), polls)
     }
 
-    /// How many stalls there were among the last polls that were counted.
-    #[cfg(any(tokio_unstable, test))]
-    fn last_stalls(&self) -> u32 {
+    /// How many of the last polls that were counted are marked in one of the words.
+    fn count(&self, last: &Last64) -> u32 {
         let polls = self.counted.load(Ordering::Relaxed);
-        (self.stalls.last.bits() & used(polls)).count_ones()
+        (last.bits() & used(polls)).count_ones()
     }
 
     pub(crate) fn rating(&self) -> Rating {
@@ -234,7 +233,8 @@ impl History {
     /// Whether an untried task of the label counts as slow: there was a stall among the last polls, and not just one in 64.
     #[cfg(any(tokio_unstable, test))]
     pub(crate) fn rates_untried_slow(&self) -> bool {
-        let (stalls, polls) = (self.last_stalls(), self.counted.load(Ordering::Relaxed));
+        let stalls = self.count(&self.stalls.last);
+        let polls = self.counted.load(Ordering::Relaxed);
         self.rating() >= Rating::Counted && !self.is_unrated() && (stalls > 1 || polls < 64)
     }
 
@@ -308,8 +308,8 @@ impl History {
 
     /// Whether most of the stalled polls slept, so that the next one probably sleeps too.
     pub(crate) fn sleeps(&self) -> bool {
-        let (stalled, polls) = self.last_stalled();
-        let blocked = (self.blocked.bits() & used(polls)).count_ones();
+        let (stalled, _) = self.last_stalled();
+        let blocked = self.count(&self.blocked);
         stalled >= SLEEPER_MIN_POLLS && blocked * 100 >= SLEEPER_PERCENT * stalled
     }
 
@@ -512,13 +512,25 @@ mod tests {
             history.learn_stalled(true, 1_000, now_ns);
             assert!(!history.rates_untried_slow());
         }
-        assert_eq!((history.last_stalled().0, history.last_stalls()), (5, 1));
+        assert_eq!(
+            (
+                history.last_stalled().0,
+                history.count(&history.stalls.last)
+            ),
+            (5, 1)
+        );
         // Those that a spare has begun since wait for it, too: all of them are a second stall.
         for _ in 0..5 {
             history.learn_stalled(true, 2_500, 3_500);
             assert!(history.rates_untried_slow());
         }
-        assert_eq!((history.last_stalled().0, history.last_stalls()), (10, 2));
+        assert_eq!(
+            (
+                history.last_stalled().0,
+                history.count(&history.stalls.last)
+            ),
+            (10, 2)
+        );
         let history = Arc::new(history);
         let begin = |_| History::begin_untried(&history);
         let mut untried: Vec<InProgress> = (0..2 * UNTRIED_A_STALL).map(begin).collect();
@@ -534,7 +546,7 @@ mod tests {
             history.learn_good();
         }
         assert!(history.is_healthy());
-        assert_eq!(history.last_stalls(), 0);
+        assert_eq!(history.count(&history.stalls.last), 0);
     }
 
     #[test]

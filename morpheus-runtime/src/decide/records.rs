@@ -118,8 +118,7 @@ impl Records {
                 let since_ns = record.unconfirmed_ns.unwrap_or(now_ns);
                 let stays = now_ns.saturating_sub(since_ns) < UNCONFIRMED_NS;
                 if !stays {
-                    self.len.fetch_sub(1, Ordering::Relaxed);
-                    record.end();
+                    self.end(record);
                 }
                 stays
             });
@@ -155,15 +154,14 @@ impl Records {
         if may_insert && shard.len() >= MOST_IN_A_SHARD && !shard.contains_key(&id) {
             let mut records = shard.iter().take(LOOKED_AT);
             let clean = records.find(|(_, record)| record.rating.is_clean());
-            // A clean one is no doubt of its label.
             if let Some((&clean, _)) = clean
-                && shard.remove(&clean).is_some()
+                && let Some(record) = shard.remove(&clean)
             {
-                self.len.fetch_sub(1, Ordering::Relaxed);
+                self.end(&record);
             }
         }
         let has_room = may_insert && shard.len() < MOST_IN_A_SHARD;
-        let mut unkept = Record {
+        let new = || Record {
             rating: TaskRating::clean(),
             label,
             unconfirmed_ns: Some(clock::now_ns()),
@@ -172,9 +170,9 @@ impl Records {
             Entry::Occupied(mut known) => then(known.get_mut(), true),
             Entry::Vacant(room) if has_room => {
                 self.len.fetch_add(1, Ordering::Relaxed);
-                then(room.insert(unkept), true)
+                then(room.insert(new()), true)
             }
-            Entry::Vacant(_) => then(&mut unkept, false),
+            Entry::Vacant(_) => then(&mut new(), false),
         }
     }
 
@@ -191,9 +189,14 @@ impl Records {
         }
         let ended = lock(self.shard(id)).remove(&id);
         if let Some(record) = ended {
-            self.len.fetch_sub(1, Ordering::Relaxed);
-            record.end();
+            self.end(&record);
         }
+    }
+
+    /// Ends a record that was taken out.
+    fn end(&self, record: &Record) {
+        self.len.fetch_sub(1, Ordering::Relaxed);
+        record.end();
     }
 }
 

@@ -161,7 +161,8 @@ impl Cores {
             all_parked: true,
             ..Sample::default()
         };
-        let mut may_sleep = Vec::new();
+        // Those that would be a sign, and those that sleep for long.
+        let (mut may_sleep, mut may_sleep_on) = (Vec::new(), Vec::new());
         for (number, core) in self.cores.iter_mut().enumerate() {
             let parks = metrics.worker_park_unpark_count(number);
             if domain.cores.is_held(number) {
@@ -189,10 +190,11 @@ impl Cores {
             } else {
                 match core.suspicion(now_ns, domain.cores.thread(number), self.patience) {
                     Suspicion::None => {}
-                    Suspicion::Pressure => (sample.pressure, sample.is_sign) = (true, true),
-                    Suspicion::MaySleep(tid) => {
-                        may_sleep.push((tid, now_ns - core.stalled_since_ns < OLD_NS));
-                    }
+                    Suspicion::Pressure => sample.is_sign = true,
+                    Suspicion::MaySleep(tid) => match now_ns - core.stalled_since_ns < OLD_NS {
+                        true => may_sleep.push(tid),
+                        false => may_sleep_on.push(tid),
+                    },
                 }
             }
             if !core.is_poked {
@@ -200,16 +202,8 @@ impl Cores {
                 sample.wants_poke = true;
             }
         }
-        // Those that would be signs first: where one is, no other is asked.
-        may_sleep.sort_by_key(|&(_, is_new)| !is_new);
-        for (tid, is_new) in may_sleep {
-            if sample.is_sign || (sample.pressure && !is_new) {
-                break;
-            }
-            if is_asleep(tid) {
-                (sample.pressure, sample.is_sign) = (true, is_new);
-            }
-        }
+        sample.is_sign = sample.is_sign || may_sleep.into_iter().any(is_asleep);
+        sample.pressure = sample.is_sign || may_sleep_on.into_iter().any(is_asleep);
         sample
     }
 

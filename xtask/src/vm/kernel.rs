@@ -59,8 +59,14 @@ const CPUFREQ_DIRECTORY: &str = "kernel/drivers/cpufreq";
 /// Whether [`find`] fetches the kernel `wanted`.
 pub(super) fn is_fetched(wanted: &Path, arch: Arch, cache: &Path) -> bool {
     let mut series = SERIES.iter();
-    series
-        .any(|series| wanted == Path::new(series.name) && !directory(*series, arch, cache).is_dir())
+    series.any(|series| {
+        wanted == Path::new(series.name) && !is_whole(&directory(*series, arch, cache))
+    })
+}
+
+/// Whether a kernel is kept, with all that is taken of it today.
+fn is_whole(directory: &Path) -> bool {
+    directory.is_dir() && !lacks_driver(directory)
 }
 
 /// Where the kernel of a series is kept.
@@ -94,7 +100,7 @@ pub(super) fn find(wanted: &Path, arch: Arch, cache: &Path, verbose: bool) -> io
 
 fn of_series(series: Series, arch: Arch, cache: &Path, verbose: bool) -> io::Result<Kernel> {
     let directory = directory(series, arch, cache);
-    if !directory.is_dir() || lacks_driver(&directory) {
+    if !is_whole(&directory) {
         // One process at a time may use apt's lists; a second one waits, and finds the kernel.
         let lock = fs::File::create(cache.join("lock"))?;
         lock.lock()?;
