@@ -335,6 +335,113 @@ fn bug_a_slot_that_says_where_it_is_without_release() {
     });
 }
 
+/// A slot that moves while the memory of a daemon that was lost becomes the next one's; see PROTOCOL.md, "Moving a
+/// slot". Place 0 is the process's own memory, 1 is shared.
+struct Vacating {
+    target: AtomicU32,
+    moving_to: AtomicU32,
+    area: AtomicU32,
+    /// The word of the slot in each place.
+    words: [AtomicU64; 2],
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum VacatingBug {
+    None,
+    /// The slot does not say where it is going.
+    Silent,
+    /// The slot does not look again where it should go.
+    Rash,
+    /// The link asks first where the slot is, then where it is going.
+    Backwards,
+}
+
+impl Vacating {
+    /// As `Table::settle`.
+    fn settle(&self, bug: VacatingBug) -> &AtomicU64 {
+        let target = loop {
+            let target = self.target.load(Acquire);
+            if bug != VacatingBug::Silent {
+                self.moving_to.store(target, Release);
+            }
+            fence(SeqCst);
+            if bug == VacatingBug::Rash || self.target.load(Acquire) == target {
+                break target;
+            }
+        };
+        let (from, to) = (self.area.load(Relaxed), target);
+        if from != to {
+            self.words[to as usize].store(self.words[from as usize].load(Relaxed), Relaxed);
+            self.area.store(to, Release);
+        }
+        self.moving_to.store(0, Release);
+        &self.words[to as usize]
+    }
+
+    /// As `Table::vacant`, of place 1.
+    fn is_vacant(&self, bug: VacatingBug) -> bool {
+        fence(SeqCst);
+        if bug == VacatingBug::Backwards {
+            let at = self.area.load(Acquire);
+            return at != 1 && self.moving_to.load(Acquire) != 1;
+        }
+        let to = self.moving_to.load(Acquire);
+        let at = self.area.load(Relaxed);
+        to != 1 && at != 1
+    }
+}
+
+fn vacating_model(bug: VacatingBug) {
+    loom::model(move || {
+        let slot = Arc::new(Vacating {
+            target: AtomicU32::new(1),
+            moving_to: AtomicU32::new(0),
+            area: AtomicU32::new(0),
+            words: [AtomicU64::new(3), AtomicU64::new(0)],
+        });
+        let link = thread::spawn({
+            let slot = slot.clone();
+            move || {
+                slot.target.store(0, Release);
+                if slot.is_vacant(bug) {
+                    slot.words[1].store(0, Relaxed);
+                    slot.target.store(1, Release);
+                }
+            }
+        });
+        for number in 3..5 {
+            let word = slot.settle(bug);
+            assert_eq!(word.load(Relaxed), number, "a word of the slot was lost");
+            word.store(number + 1, Relaxed);
+        }
+        link.join().unwrap();
+        assert_eq!(slot.settle(bug).load(Relaxed), 5);
+    });
+}
+
+#[test]
+fn no_slot_is_in_memory_that_becomes_the_next_daemon_s() {
+    vacating_model(VacatingBug::None);
+}
+
+#[test]
+#[should_panic]
+fn bug_a_slot_that_does_not_say_where_it_is_going() {
+    vacating_model(VacatingBug::Silent);
+}
+
+#[test]
+#[should_panic]
+fn bug_a_slot_that_goes_where_it_should_have_gone_before() {
+    vacating_model(VacatingBug::Rash);
+}
+
+#[test]
+#[should_panic]
+fn bug_a_slot_that_is_looked_for_behind_its_back() {
+    vacating_model(VacatingBug::Backwards);
+}
+
 /// Holding and releasing spares, as in the runtime; see PROTOCOL.md, "Holding and releasing".
 struct Spares {
     total: u32,

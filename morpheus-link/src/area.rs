@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use morpheus_common::abi;
 use morpheus_common::slot::{KernelSlot, RuntimeSlot};
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap_fixed};
 
 use super::fork::Place;
 
@@ -65,6 +66,67 @@ impl Mapping {
             memory: ManuallyDrop::new(MmapMut::map_anon(bytes)?.into()),
             place: None,
         })
+    }
+
+    /// Moves the memory of `new` to the addresses of this mapping, whose own memory is unmapped. Other threads may
+    /// access these addresses meanwhile. `new` has the same length and was made by [`Mapping::new`], as this one was.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses. Then there is private memory at these addresses, all zero.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    fn renew(&self, new: Mapping) -> io::Result<()> {
+        let bytes = self.memory.len();
+        assert_eq!(new.memory.len(), bytes, "mappings of one length");
+        let mut new = ManuallyDrop::new(new);
+        // From now on no child gets memory at the addresses that are about to be free. This mapping's own place stays.
+        if let Some(place) = new.place {
+            place.leave();
+        }
+        // SAFETY: both ranges are whole mappings of these two values, of `bytes` bytes each. The kernel replaces the
+        // one by the other while it lets no thread in, so an access finds the old or the new memory.
+        let moved = unsafe {
+            mremap_fixed(
+                new.memory.as_mut_ptr().cast(),
+                bytes,
+                bytes,
+                MremapFlags::MAYMOVE,
+                self.memory.as_mut_ptr().cast(),
+            )
+        };
+        if moved.is_err() {
+            // SAFETY: `new` is not used again, and no reference into it was handed out.
+            unsafe { ManuallyDrop::drop(&mut new.memory) };
+            // The kernel may have unmapped the old memory before it failed.
+            self.forget_memory();
+        }
+        if let Some(place) = new.place {
+            place.give_back();
+        }
+        moved.map(drop).map_err(io::Error::from)
+    }
+
+    /// Maps private memory, all zero, at the addresses of this mapping.
+    fn forget_memory(&self) {
+        let (start, bytes) = (self.memory.as_mut_ptr().cast(), self.memory.len());
+        // SAFETY: the range is this value's own, and zero is valid for all that is there. The advice keeps a child
+        // out, for which the handler of `fork.rs` maps memory there.
+        let mapped = unsafe {
+            mmap_anonymous(
+                start,
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
+            )
+            .and_then(|_| madvise(start, bytes, Advice::LinuxDontFork))
+        };
+        if mapped.is_err() {
+            // Without this memory the pointers would write to other memory, now or after a later `mmap`.
+            std::process::abort();
+        }
     }
 
     fn start(&self) -> NonNull<u8> {
@@ -214,7 +276,7 @@ impl SharedArea {
     }
 
     /// Makes an area as a daemon would share it, from a plain memory file.
-    #[cfg(feature = "testing")]
+    #[cfg(any(test, feature = "testing"))]
     pub fn for_tests(slots: usize) -> SharedArea {
         use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
         let memory = || {
@@ -236,6 +298,16 @@ impl SharedArea {
         // SAFETY: the mapping has room for a header, and no other thread has access to it yet.
         unsafe { start.start().cast().write(header) };
         SharedArea::map(&runtime, &kernel, slots).expect("a control block")
+    }
+
+    /// Replaces this memory by that of `new`, at the same addresses. Other threads may read these meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses. Then there is private memory at these addresses, all zero.
+    fn renew(&self, new: SharedArea) -> io::Result<()> {
+        self.kernel.renew(new.kernel)?;
+        self.runtime.renew(new.runtime)
     }
 
     /// Returns the number of slots.
@@ -276,6 +348,23 @@ impl Area {
         match self {
             Area::Own { kernel, .. } => &kernel[index],
             Area::Shared(shared) => shared.kernel(index),
+        }
+    }
+
+    /// Replaces shared memory by that of another daemon, at the same addresses. Other threads may read these
+    /// meanwhile, and no slot is there.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses, or this memory is not shared.
+    ///
+    /// # Panics
+    ///
+    /// If the numbers of slots differ.
+    pub fn renew(&self, new: SharedArea) -> io::Result<()> {
+        match self {
+            Area::Own { .. } => Err(io::ErrorKind::InvalidInput.into()),
+            Area::Shared(shared) => shared.renew(new),
         }
     }
 

@@ -212,12 +212,15 @@ fn keep<H: Host>(host: &Arc<H>, path: &Path, first: &mut Option<Sender<Result<()
     };
     let mut tries = Tries::new();
     while !host.link().stops() {
-        let (result, session) = match client::join(path, host.terms()) {
+        let joined = client::join(path, host.terms()).and_then(|(client, shared, ring)| {
+            Session::begin(&**host, client, shared, ring).map_err(|source| LinkError::Failed {
+                path: path.display().to_string(),
+                source,
+            })
+        });
+        let (result, session) = match joined {
             // Before the first answer: the thread that gets it finds the link in force.
-            Ok((client, shared, ring)) => {
-                let session = Session::begin(&**host, client, shared, ring);
-                (Ok(()), Some(session))
-            }
+            Ok(session) => (Ok(()), Some(session)),
             Err(error) => {
                 host.report(LinkEvent::NoLink(&error));
                 (Err(error), None)
@@ -266,10 +269,15 @@ struct Session<'a, H> {
 }
 
 impl<'a, H: Host> Session<'a, H> {
-    fn begin(host: &'a H, client: Client, shared: SharedArea, ring: Ring) -> Session<'a, H> {
+    fn begin(
+        host: &'a H,
+        client: Client,
+        shared: SharedArea,
+        ring: Ring,
+    ) -> io::Result<Session<'a, H>> {
         let link = host.link();
         let slots = shared.slots();
-        let shared = host.slots().share(shared);
+        let shared = host.slots().share(shared)?;
         introduce_controller(host, shared, slots - 1);
         // Relaxed: read by the controller after it was handed its end.
         link.is_lost.store(false, Ordering::Relaxed);
@@ -284,13 +292,13 @@ impl<'a, H: Host> Session<'a, H> {
         link.joined.fetch_add(1, Ordering::Relaxed);
         host.report(LinkEvent::Joined(link.active()));
         host.wake_controller();
-        Session {
+        Ok(Session {
             host,
             client,
             bound: vec![0; slots],
             second: Instant::now(),
             requests: 0,
-        }
+        })
     }
 
     /// Until the daemon goes, is found silent, or the runtime ends.

@@ -6,12 +6,17 @@
 //! (`morpheus-common/src/PROTOCOL.md`, "Moving a slot").
 //!
 //! **Invariant:** a pointer in `areas` or `target` is null, which means `own`, or points to an element of `shared`.
-//! No element is dropped before the table is. So a reference to a slot is valid as long as the table, even after the
-//! slot has moved.
+//! No element is dropped before the table is, and its addresses stay mapped. So a reference to a slot is valid as long
+//! as the table, even after the slot has moved.
+//!
+//! The memory of an element is another daemon's after [`Table::share`], if no slot is there and none is on its way. A
+//! process that lost many daemons then keeps the memory of few of them: of the present one, and of each one in which
+//! some thread's slot has stayed, because the thread has slept since.
 
+use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 use morpheus_common::abi;
 use morpheus_common::slot::{KernelSlot, RuntimeSlot};
@@ -37,6 +42,8 @@ pub struct Private {
     /// Class of the handoff poll's permit, plus one; 0 without a permit. The controller counts sleeping handoff polls by class,
     /// and changes it when a slow task's poll becomes a hog poll.
     pub permit_class: AtomicU32,
+    /// The shared area that the slot is on its way to; null while it is not moving. As `Table::areas`.
+    moving_to: AtomicPtr<Area>,
 }
 
 impl Private {
@@ -80,7 +87,7 @@ pub struct Table {
     target: AtomicPtr<Area>,
     /// The target of slots for which shared memory has no room: always null.
     fixed: AtomicPtr<Area>,
-    /// Every area that a daemon ever shared: a few pages for each daemon that was joined.
+    /// The areas that daemons shared. Each is in use, or waits to be the next daemon's.
     shared: Mutex<Vec<NonNull<Area>>>,
     /// By slot.
     pub private: Untouched<Private>,
@@ -207,8 +214,7 @@ impl Table {
     /// Moves a slot to the memory that it should be in. Only for the slot's own thread, outside of a poll. Returns
     /// that memory, as in `target_of`, and the two halves.
     pub fn settle(&self, index: usize) -> (*mut Area, &RuntimeSlot, &KernelSlot) {
-        // Acquire, pairs with the Release in `share`: the area is initialised.
-        let target = self.target_of(index).load(Ordering::Acquire);
+        let target = self.set_out(index);
         let to = self.area(target);
         let from = self.area_of(index);
         if !ptr::eq(from, to) {
@@ -216,20 +222,95 @@ impl Table {
             // Release, pairs with the Acquire in `area_of`: a reader that finds the slot there sees all of its words.
             self.areas[index].store(target, Ordering::Release);
         }
+        // Release, pairs with the Acquire in `is_vacant`: a reader that finds the slot arrived finds it in `areas`.
+        self.private[index]
+            .moving_to
+            .store(ptr::null_mut(), Ordering::Release);
         (target, to.runtime(index), to.kernel(index))
     }
 
-    /// Adds shared memory. Slots move to it from now on.
-    pub fn share(&self, shared: SharedArea) -> Lease {
-        let area = NonNull::from(Box::leak(Box::new(Area::Shared(shared))));
-        lock(&self.shared).push(area);
-        // Release, pairs with the Acquire in `settle`: the area is initialised.
+    /// Returns the memory that a slot should be in, which stays the same daemon's until `moving_to` is null again.
+    fn set_out(&self, index: usize) -> *mut Area {
+        loop {
+            // Acquire, pairs with the Release in `share`: the area is initialised.
+            let target = self.target_of(index).load(Ordering::Acquire);
+            // Release, pairs with the Acquire in `is_vacant`: a reader of this finds in `areas` where the slot went
+            // before.
+            self.private[index]
+                .moving_to
+                .store(target, Ordering::Release);
+            // SeqCst, pairs with the one in `vacant`: either that finds the slot on its way, or this finds the target
+            // changed.
+            fence(Ordering::SeqCst);
+            // Acquire, as above.
+            if self.target_of(index).load(Ordering::Acquire) == target {
+                return target;
+            }
+        }
+    }
+
+    /// Adds shared memory. Slots move to it from now on. The memory of an earlier daemon is returned to the kernel, if
+    /// no slot is left in it.
+    ///
+    /// # Errors
+    ///
+    /// The kernel does not map the memory where that of the earlier daemon was.
+    pub fn share(&self, shared: SharedArea) -> io::Result<Lease> {
+        let mut areas = lock(&self.shared);
+        let area = match self.vacant(&areas) {
+            Some(area) => {
+                self.area(area.as_ptr()).renew(shared)?;
+                area
+            }
+            None => {
+                let area = NonNull::from(Box::leak(Box::new(Area::Shared(shared))));
+                areas.push(area);
+                area
+            }
+        };
+        // Release, pairs with the Acquire in `set_out`: the area is initialised.
         self.target.store(area.as_ptr(), Ordering::Release);
-        Lease(area)
+        Ok(Lease(area))
+    }
+
+    /// Returns an area that no slot is in or on its way to. The lock on `areas` keeps the target as it is.
+    fn vacant(&self, areas: &[NonNull<Area>]) -> Option<NonNull<Area>> {
+        let target = self.target.load(Ordering::Relaxed);
+        // SeqCst, pairs with the one in `set_out`.
+        fence(Ordering::SeqCst);
+        self.bring_free_slots_home();
+        areas
+            .iter()
+            .copied()
+            .find(|area| area.as_ptr() != target && self.is_vacant(*area))
+    }
+
+    fn is_vacant(&self, area: NonNull<Area>) -> bool {
+        (0..self.in_use()).all(|index| {
+            // In this order. Acquire, pairs with the Release in `settle`: a slot that has arrived is in `areas`.
+            let to = self.private[index].moving_to.load(Ordering::Acquire);
+            // Relaxed, pairs with nothing: no word of the area is read.
+            let at = self.areas[index].load(Ordering::Relaxed);
+            to != area.as_ptr() && at != area.as_ptr()
+        })
+    }
+
+    /// Moves the slots without a thread to this process's own memory.
+    fn bring_free_slots_home(&self) {
+        // While it is locked no thread takes one of these, and none has one: this thread is their one writer.
+        for index in self.free().iter().map(|index| *index as usize) {
+            let from = self.area_of(index);
+            if !ptr::eq(from, &raw const self.own) {
+                self.own.runtime(index).continue_from(from.runtime(index));
+                // Release, pairs with the Acquire in `area_of`.
+                self.areas[index].store(ptr::null_mut(), Ordering::Release);
+            }
+        }
     }
 
     /// Makes this process's own memory the target. Slots move to it from now on.
     pub fn use_own_memory(&self) {
+        let _areas = lock(&self.shared);
         self.target.store(ptr::null_mut(), Ordering::Release);
     }
 
@@ -267,5 +348,80 @@ impl std::fmt::Debug for Table {
             .field("slots", &self.len())
             .field("in_use", &self.in_use())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shares memory, moves slot 0 there, has it poll once, and returns the lease and the number of that poll.
+    fn poll_in_shared_memory(table: &Table) -> (Lease, u64) {
+        let lease = table.share(SharedArea::for_tests(table.room())).unwrap();
+        table.settle(0);
+        assert!(ptr::eq(table.runtime(0), table.slot_in(lease, 0)));
+        let seq = table.runtime(0).begin_poll();
+        table.runtime(0).end_poll(seq);
+        (lease, seq)
+    }
+
+    #[test]
+    fn the_next_daemon_s_memory_takes_the_place_of_the_last_one_s() {
+        let table = Table::new(4);
+        assert_eq!(table.take(), Some(0));
+        let (first, mut last) = poll_in_shared_memory(&table);
+        for _ in 0..5 {
+            table.use_own_memory();
+            table.settle(0);
+            assert_ne!(table.slot_in(first, 0).observe_poll(), 0, "the old words");
+            let next = table.share(SharedArea::for_tests(table.room())).unwrap();
+            assert_eq!(next, first);
+            assert_eq!(table.slot_in(next, 0).observe_poll(), 0, "new memory");
+            table.use_own_memory();
+            let (again, seq) = poll_in_shared_memory(&table);
+            assert_eq!(again, first);
+            assert!(seq > last, "{seq} after {last}: a word was lost");
+            last = seq;
+        }
+        assert_eq!(lock(&table.shared).len(), 1);
+    }
+
+    #[test]
+    fn memory_in_which_a_slot_has_stayed_is_no_other_daemon_s() {
+        let table = Table::new(4);
+        assert_eq!((table.take(), table.take()), (Some(0), Some(1)));
+        let (first, _) = poll_in_shared_memory(&table);
+        table.settle(1);
+        let seq = table.runtime(1).begin_poll();
+        table.use_own_memory();
+        table.settle(0);
+        let (second, _) = poll_in_shared_memory(&table);
+        assert_ne!(second, first);
+        assert_eq!(table.runtime(1).observe_poll(), seq, "its poll goes on");
+        table.runtime(1).end_poll(seq);
+        table.use_own_memory();
+        table.settle(0);
+        table.settle(1);
+        let mut leases = [first, second].to_vec();
+        for _ in 0..3 {
+            leases.push(poll_in_shared_memory(&table).0);
+            table.use_own_memory();
+            table.settle(0);
+        }
+        assert_eq!(lock(&table.shared).len(), 2, "{leases:?}");
+    }
+
+    #[test]
+    fn a_slot_without_a_thread_keeps_no_memory_of_a_daemon() {
+        let table = Table::new(4);
+        assert_eq!(table.take(), Some(0));
+        let (first, last) = poll_in_shared_memory(&table);
+        table.use_own_memory();
+        table.give_back(0);
+        let next = table.share(SharedArea::for_tests(table.room())).unwrap();
+        assert_eq!(next, first);
+        assert_eq!(table.take(), Some(0));
+        table.settle(0);
+        assert!(table.runtime(0).begin_poll() > last);
     }
 }

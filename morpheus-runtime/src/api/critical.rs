@@ -99,7 +99,7 @@ mod tests {
                 own_slot::with_domain(|domain, _| act(&domain.slots)).unwrap();
             };
             let shares: fn(&morpheus_link::table::Table) = |table| {
-                table.share(SharedArea::for_tests(table.room()));
+                table.share(SharedArea::for_tests(table.room())).unwrap();
             };
             for moves in [shares, morpheus_link::table::Table::use_own_memory] {
                 let before = slot();

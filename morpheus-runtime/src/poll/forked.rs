@@ -23,6 +23,7 @@ fn in_shared_memory(f: impl FnOnce(CriticalSection) + Send + 'static) {
             domain
                 .slots
                 .share(SharedArea::for_tests(domain.slots.room()))
+                .unwrap()
         });
         async {
             assert_ne!(slot(), own, "it moves");

@@ -391,7 +391,7 @@ mod tests {
                 let mark = HandoffMark::begin(domain, index, slot).unwrap();
                 assert!(slot.runtime.has_flag(SlotFlag::Handoff));
                 let shared = SharedArea::for_tests(domain.slots.room());
-                domain.slots.share(shared);
+                domain.slots.share(shared).unwrap();
                 mark
             };
             let mark = own_slot::with_domain(begin).unwrap();
