@@ -216,12 +216,12 @@ impl<P: Programs> KernelSide for Kernel<P> {
         Ok(areas)
     }
 
-    fn bind(&mut self, binding: Binding, tgid: u32, terms: Terms) -> io::Result<()> {
+    fn bind(&mut self, binding: Binding, terms: Terms) -> io::Result<()> {
         call(
             self.programs.bind(),
             [
                 binding.tid.into(),
-                tgid.into(),
+                binding.tgid.into(),
                 binding.lease.into(),
                 binding.slot.into(),
                 terms.policy.into(),
@@ -234,7 +234,7 @@ impl<P: Programs> KernelSide for Kernel<P> {
     fn unbind(&mut self, binding: Binding) {
         let arguments = [
             binding.tid.into(),
-            0,
+            binding.tgid.into(),
             binding.lease.into(),
             binding.slot.into(),
             0,

@@ -100,6 +100,8 @@ pub struct Binding {
     pub slot: u32,
     /// The thread, as the daemon sees it.
     pub tid: u32,
+    /// Its process. The thread has this number after it called `execve`.
+    pub tgid: u32,
 }
 
 /// The operations of the kernel side that a session uses.
@@ -119,12 +121,12 @@ pub trait KernelSide {
     /// When the kernel refuses; then there is nothing of this lease.
     fn open(&mut self, lease: LeaseNumber, terms: Terms) -> io::Result<Areas>;
 
-    /// Binds a thread, if it is one of the process `tgid`. An earlier binding of this thread ends.
+    /// Binds a thread, if it is one of the process. An earlier binding of this thread ends.
     ///
     /// # Errors
     ///
     /// `NotFound` when there is no such thread in that process.
-    fn bind(&mut self, binding: Binding, tgid: u32, terms: Terms) -> io::Result<()>;
+    fn bind(&mut self, binding: Binding, terms: Terms) -> io::Result<()>;
 
     /// Unbinds a thread, if it is bound so.
     fn unbind(&mut self, binding: Binding);
@@ -390,16 +392,15 @@ impl Session {
             lease: lease.number,
             slot,
             tid: tid.get(),
+            tgid: self.peer.tgid,
         };
-        kernel
-            .bind(binding(tid), self.peer.tgid, lease.terms)
-            .map_err(|error| {
-                if error.kind() == io::ErrorKind::NotFound {
-                    return Refusal::Thread;
-                }
-                eprintln!("scx_morpheus: thread {tid} cannot be bound: {error}");
-                Refusal::Internal
-            })?;
+        kernel.bind(binding(tid), lease.terms).map_err(|error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                return Refusal::Thread;
+            }
+            eprintln!("scx_morpheus: thread {tid} cannot be bound: {error}");
+            Refusal::Internal
+        })?;
         if let Some(before) = thread.replace(tid)
             && before != tid
         {
@@ -416,6 +417,7 @@ impl Session {
                 lease: lease.number,
                 slot,
                 tid: tid.get(),
+                tgid: self.peer.tgid,
             });
         }
         Ok(Answer::Plain(Reply::Unregistered { slot }))
@@ -432,6 +434,7 @@ impl Session {
                     lease: lease.number,
                     slot: slot as u32,
                     tid: tid.get(),
+                    tgid: self.peer.tgid,
                 });
             }
         }
@@ -476,8 +479,8 @@ mod tests {
             })
         }
 
-        fn bind(&mut self, binding: Binding, tgid: u32, _terms: Terms) -> io::Result<()> {
-            assert_eq!(tgid, std::process::id());
+        fn bind(&mut self, binding: Binding, _terms: Terms) -> io::Result<()> {
+            assert_eq!(binding.tgid, std::process::id());
             if self.foreign {
                 return Err(io::ErrorKind::NotFound.into());
             }
@@ -614,7 +617,8 @@ mod tests {
             [Binding {
                 lease: 7,
                 slot: 0,
-                tid
+                tid,
+                tgid: std::process::id()
             }]
         );
         assert_eq!(bench.purse.rest, 0);

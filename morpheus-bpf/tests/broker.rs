@@ -3,9 +3,10 @@
 
 mod common;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -15,6 +16,8 @@ use common::client::{Client, HELLO, hello, sleep_in_poll};
 use common::daemon::{Daemon, program};
 use common::wire::{ask, connect, gettid, pidfd, receive, send};
 use common::{BUDGET, PATIENCE, as_user, can_run, in_guest, median, now_ns, say, sleep, turn};
+use libbpf_rs::libbpf_sys;
+use libbpf_rs::query::MapInfoIter;
 use morpheus_common::abi;
 use morpheus_common::broker::{Refusal, Reply, Request};
 use morpheus_testing::lingering;
@@ -475,4 +478,72 @@ fn threads_of_another_namespace_are_looked_up_within_a_budget() {
     // An emulated CPU may be too slow to look at more threads than that.
     let is_too_slow = in_guest() && registered * 500 < 2 * ms;
     assert!(is_too_slow || line.contains("Rate"), "{line}");
+}
+
+/// Set for the process that becomes another program: path of the daemon's socket.
+const EXECUTES: &str = "MORPHEUS_TEST_EXECUTES";
+
+/// Whether the kernel side knows a worker by this descriptor of a thread.
+fn is_bound(thread: &OwnedFd) -> bool {
+    MapInfoIter::default()
+        .filter(|map| map.name == "workers")
+        .any(|map| {
+            // SAFETY: it takes a number.
+            let fd = unsafe { libbpf_sys::bpf_map_get_fd_by_id(map.id) };
+            // SAFETY: a new descriptor, of which there is no other owner; -1 is none.
+            let fd = (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) });
+            let (key, mut value) = (thread.as_raw_fd(), vec![0_u8; map.value_size as usize]);
+            // SAFETY: the keys of a task storage are descriptors of threads, and the value has the map's size.
+            let found = fd.map(|fd| unsafe {
+                let (key, value) = ((&raw const key).cast(), value.as_mut_ptr().cast());
+                libbpf_sys::bpf_map_lookup_elem(fd.as_raw_fd(), key, value)
+            });
+            found == Some(0)
+        })
+}
+
+/// The thread that calls `execve` goes on as its process's first, with another number. As a worker that nothing ends it
+/// would be treated as one for the rest of its life, by the lease of a program that is no more.
+#[test]
+fn a_worker_that_becomes_another_program_is_none() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::start(&[]);
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "becomes_another_program", "--nocapture"])
+        .env(EXECUTES, &daemon.socket)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let worker = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok)
+        .find_map(|line| line.strip_prefix("worker ")?.parse::<u32>().ok());
+    let worker = worker.expect("the worker failed");
+    assert_ne!(worker, child.id(), "not the process's first thread");
+    assert!(is_bound(&pidfd(worker)), "it is found while it is a worker");
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    daemon.wait_for_statistics("processes 0, workers 0,");
+    let program = std::fs::read_to_string(format!("/proc/{}/comm", child.id())).unwrap();
+    let is_left = is_bound(&pidfd(child.id()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(program, "sleep\n");
+    assert!(!is_left, "it still is a worker");
+}
+
+/// The process of the test above.
+#[test]
+fn becomes_another_program() {
+    let Some(socket) = std::env::var_os(EXECUTES) else {
+        return;
+    };
+    let client = Client::at(socket.as_ref());
+    client.register(0);
+    println!("worker {}", gettid());
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    panic!("{}", Command::new("sleep").arg("60").exec());
 }

@@ -98,19 +98,30 @@ release:
 	return result;
 }
 
-/* Unbinds a thread. Does nothing when the thread has ended, or has another slot by now. */
-SEC("syscall")
-int unbind(struct bind_arguments *arguments)
+/* Unbinds the thread of this number, if it is bound so. */
+static __always_inline void unbind_thread(__u64 tid, const struct bind_arguments *arguments)
 {
-	struct task_struct *task = bpf_task_from_pid((__s32)arguments->tid);
+	struct task_struct *task = bpf_task_from_pid((__s32)tid);
 	struct worker *worker;
 
 	if (!task)
-		return 0;
+		return;
 	worker = bpf_task_storage_get(&workers, task, 0, 0);
 	if (worker && worker->lease == (__u32)arguments->lease && worker->slot == (__u32)arguments->slot)
 		bpf_task_storage_delete(&workers, task);
 	bpf_task_release(task);
+}
+
+/*
+ * Unbinds a thread. Does nothing when the thread has ended, or has another slot by now. A thread that called execve is its
+ * process's first one, and has that one's number.
+ */
+SEC("syscall")
+int unbind(struct bind_arguments *arguments)
+{
+	unbind_thread(arguments->tid, arguments);
+	if (arguments->tgid != arguments->tid)
+		unbind_thread(arguments->tgid, arguments);
 	return 0;
 }
 
