@@ -128,7 +128,7 @@ pub trait KernelSide {
     /// `NotFound` when there is no such thread in that process.
     fn bind(&mut self, binding: Binding, terms: Terms) -> io::Result<()>;
 
-    /// Unbinds a thread, if it is bound so.
+    /// Unbinds a thread, if it is bound so; or the first thread of the process, if that one is.
     fn unbind(&mut self, binding: Binding);
 
     /// Takes out the areas of a lease. Its bindings mean nothing from then on.
@@ -394,6 +394,10 @@ impl Session {
             tid: tid.get(),
             tgid: self.peer.tgid,
         };
+        // Before the other is bound, which may be the process's first thread: `unbind` looks at that one, too.
+        if let Some(before) = thread.take_if(|before| *before != tid) {
+            kernel.unbind(binding(before));
+        }
         kernel.bind(binding(tid), lease.terms).map_err(|error| {
             if error.kind() == io::ErrorKind::NotFound {
                 return Refusal::Thread;
@@ -401,11 +405,7 @@ impl Session {
             eprintln!("scx_morpheus: thread {tid} cannot be bound: {error}");
             Refusal::Internal
         })?;
-        if let Some(before) = thread.replace(tid)
-            && before != tid
-        {
-            kernel.unbind(binding(before));
-        }
+        *thread = Some(tid);
         Ok(Answer::Plain(Reply::Registered { slot }))
     }
 
@@ -492,7 +492,12 @@ mod tests {
         }
 
         fn unbind(&mut self, binding: Binding) {
-            self.bound.retain(|bound| *bound != binding);
+            let first = Binding {
+                tid: binding.tgid,
+                ..binding
+            };
+            self.bound
+                .retain(|bound| *bound != binding && *bound != first);
         }
 
         fn close(&mut self, lease: LeaseNumber) {
@@ -656,6 +661,16 @@ mod tests {
         });
         assert_eq!(bench.kernel.bound.len(), 1);
         assert_eq!(bench.kernel.bound[0].tid, second);
+        // The process's first thread, with whose number that of another program would be unbound.
+        let first = std::process::id();
+        bench
+            .ask(Request::Register {
+                slot: 1,
+                tid: first,
+            })
+            .unwrap();
+        assert_eq!(bench.kernel.bound.len(), 1);
+        assert_eq!(bench.kernel.bound[0].tid, first);
     }
 
     /// A thread may end between its pidfd and the daemon's look. The connection goes on, and its slot has no thread.

@@ -535,7 +535,30 @@ fn a_worker_that_becomes_another_program_is_none() {
     assert!(!is_left, "it still is a worker");
 }
 
-/// The process of the test above.
+/// The process's first thread takes the slot of another one, which is unbound; with it the first one's number is looked at.
+#[test]
+fn a_slot_passes_to_the_first_thread() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::start(&[]);
+    let client = Client::new(&daemon);
+    client.register(0);
+    let (slot, tid) = (0, std::process::id());
+    assert_ne!(tid, gettid());
+    let first = pidfd(tid);
+    let reply = ask(
+        &client.socket,
+        Request::Register { slot, tid },
+        &[first.as_fd()],
+    );
+    assert_eq!(reply, Reply::Registered { slot });
+    assert!(is_bound(&first));
+    assert!(!is_bound(&pidfd(gettid())));
+}
+
+/// The process of `a_worker_that_becomes_another_program_is_none`.
 #[test]
 fn becomes_another_program() {
     let Some(socket) = std::env::var_os(EXECUTES) else {
