@@ -386,7 +386,7 @@ impl Vacating {
             return at != 1 && self.moving_to.load(Acquire) != 1;
         }
         let to = self.moving_to.load(Acquire);
-        let at = self.area.load(Relaxed);
+        let at = self.area.load(Acquire);
         to != 1 && at != 1
     }
 }

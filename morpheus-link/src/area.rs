@@ -68,40 +68,68 @@ impl Mapping {
         })
     }
 
-    /// Moves the memory of `new` to the addresses of this mapping, whose own memory is unmapped. Other threads may
-    /// access these addresses meanwhile. `new` has the same length and was made by [`Mapping::new`], as this one was.
+    /// Returns shared memory to the kernel, and maps private memory at its addresses, all zero, which children inherit.
+    /// Other threads may access these addresses meanwhile. Does nothing the second time.
     ///
     /// # Errors
     ///
-    /// The kernel refuses. Then there is private memory at these addresses, all zero.
+    /// The kernel refuses. The memory is as before.
+    fn vacate(&self) -> io::Result<()> {
+        let Some(place) = self.place.filter(|place| place.is_entered()) else {
+            return Ok(());
+        };
+        let (start, bytes) = (self.start(), self.memory.len());
+        place.leave();
+        // SAFETY: the range is this value's own, and zero is valid for all that is there.
+        let mapped = unsafe {
+            mmap_anonymous(
+                start.as_ptr().cast(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
+            )
+        };
+        if mapped.is_err() {
+            self.must_be_mapped();
+            place.enter(start);
+        }
+        mapped.map(drop).map_err(io::Error::from)
+    }
+
+    /// Moves the memory of `new` to the addresses of this mapping, which is vacated. Other threads may access these
+    /// addresses meanwhile. `new` has the same length and was made by [`Mapping::new`], as this one was.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses. The mapping stays vacated.
     ///
     /// # Panics
     ///
     /// If the lengths differ.
     fn renew(&self, new: Mapping) -> io::Result<()> {
-        let bytes = self.memory.len();
+        let (start, bytes) = (self.start(), self.memory.len());
         assert_eq!(new.memory.len(), bytes, "mappings of one length");
+        self.vacate()?;
         let mut new = ManuallyDrop::new(new);
-        // From now on no child gets memory at the addresses that are about to be free. This mapping's own place stays.
+        // From now on no child gets memory at the addresses that are about to be free.
         if let Some(place) = new.place {
             place.leave();
         }
         // SAFETY: both ranges are whole mappings of these two values, of `bytes` bytes each. The kernel replaces the
         // one by the other while it lets no thread in, so an access finds the old or the new memory.
         let moved = unsafe {
-            mremap_fixed(
-                new.memory.as_mut_ptr().cast(),
-                bytes,
-                bytes,
-                MremapFlags::MAYMOVE,
-                self.memory.as_mut_ptr().cast(),
-            )
+            let (from, to) = (new.start().as_ptr().cast(), start.as_ptr().cast());
+            mremap_fixed(from, bytes, bytes, MremapFlags::MAYMOVE, to)
         };
-        if moved.is_err() {
-            // SAFETY: `new` is not used again, and no reference into it was handed out.
-            unsafe { ManuallyDrop::drop(&mut new.memory) };
-            // The kernel may have unmapped the old memory before it failed.
-            self.forget_memory();
+        match (&moved, self.place) {
+            // The advice to keep children out has come with the memory.
+            (Ok(_), Some(place)) => place.enter(start),
+            (Ok(_), None) => {}
+            (Err(_), _) => {
+                self.must_be_mapped();
+                // SAFETY: `new` is not used again, and no reference into it was handed out.
+                unsafe { ManuallyDrop::drop(&mut new.memory) };
+            }
         }
         if let Some(place) = new.place {
             place.give_back();
@@ -109,22 +137,15 @@ impl Mapping {
         moved.map(drop).map_err(io::Error::from)
     }
 
-    /// Maps private memory, all zero, at the addresses of this mapping.
-    fn forget_memory(&self) {
-        let (start, bytes) = (self.memory.as_mut_ptr().cast(), self.memory.len());
-        // SAFETY: the range is this value's own, and zero is valid for all that is there. The advice keeps a child
-        // out, for which the handler of `fork.rs` maps memory there.
-        let mapped = unsafe {
-            mmap_anonymous(
-                start,
-                bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
-            )
-            .and_then(|_| madvise(start, bytes, Advice::LinuxDontFork))
+    /// Ends the process if the kernel has unmapped the memory before it failed to replace it. Else pointers there would
+    /// write to other memory, now or after a later `mmap`.
+    fn must_be_mapped(&self) {
+        // SAFETY: the range is this value's own. The advice is what memory has at first, and changes no access.
+        let is_mapped = unsafe {
+            let start = self.start().as_ptr().cast();
+            madvise(start, self.memory.len(), Advice::Normal)
         };
-        if mapped.is_err() {
-            // Without this memory the pointers would write to other memory, now or after a later `mmap`.
+        if is_mapped.is_err() {
             std::process::abort();
         }
     }
@@ -300,16 +321,6 @@ impl SharedArea {
         SharedArea::map(&runtime, &kernel, slots).expect("a control block")
     }
 
-    /// Replaces this memory by that of `new`, at the same addresses. Other threads may read these meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// The kernel refuses. Then there is private memory at these addresses, all zero.
-    fn renew(&self, new: SharedArea) -> io::Result<()> {
-        self.kernel.renew(new.kernel)?;
-        self.runtime.renew(new.runtime)
-    }
-
     /// Returns the number of slots.
     pub fn slots(&self) -> usize {
         self.slots
@@ -351,12 +362,25 @@ impl Area {
         }
     }
 
+    /// Returns shared memory to the kernel, and maps private memory at its addresses, all zero. Other threads may read
+    /// these meanwhile. Does nothing the second time, and for private memory.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses. Some of the memory may be as before.
+    pub fn vacate(&self) -> io::Result<()> {
+        match self {
+            Area::Own { .. } => Ok(()),
+            Area::Shared(shared) => shared.kernel.vacate().and(shared.runtime.vacate()),
+        }
+    }
+
     /// Replaces shared memory by that of another daemon, at the same addresses. Other threads may read these
     /// meanwhile, and no slot is there.
     ///
     /// # Errors
     ///
-    /// The kernel refuses, or this memory is not shared.
+    /// The kernel refuses, or this memory is not shared. The new memory is gone.
     ///
     /// # Panics
     ///
@@ -364,7 +388,10 @@ impl Area {
     pub fn renew(&self, new: SharedArea) -> io::Result<()> {
         match self {
             Area::Own { .. } => Err(io::ErrorKind::InvalidInput.into()),
-            Area::Shared(shared) => shared.renew(new),
+            Area::Shared(shared) => shared
+                .kernel
+                .renew(new.kernel)
+                .and_then(|()| shared.runtime.renew(new.runtime)),
         }
     }
 

@@ -98,6 +98,19 @@ impl Place {
         })
     }
 
+    /// Whether children get private memory where this mapping is.
+    pub(crate) fn is_entered(&self) -> bool {
+        // Relaxed, pairs with nothing: only the thread that enters and leaves asks.
+        !self.start.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Begins the replacement anew, after [`leave`](Place::leave), for memory of the same length at the same addresses
+    /// that children do not inherit.
+    pub(crate) fn enter(&self, start: NonNull<u8>) {
+        // Release, as in `keep_out`.
+        self.start.store(start.as_ptr(), Ordering::Release);
+    }
+
     /// Ends the replacement of the mapping in children. The caller unmaps it afterwards.
     pub(crate) fn leave(&self) {
         // Release, pairs with the Acquire in `replace`: the stores of `keep_out` come before this one.

@@ -79,7 +79,10 @@ impl Tries {
 fn is_for_now(error: &LinkError) -> bool {
     match error {
         LinkError::Refused { .. } => true,
-        LinkError::Failed { source, .. } => source.kind() == io::ErrorKind::TimedOut,
+        LinkError::Failed { source, .. } => matches!(
+            source.kind(),
+            io::ErrorKind::TimedOut | io::ErrorKind::OutOfMemory
+        ),
         _ => false,
     }
 }
@@ -212,6 +215,7 @@ fn keep<H: Host>(host: &Arc<H>, path: &Path, first: &mut Option<Sender<Result<()
     };
     let mut tries = Tries::new();
     while !host.link().stops() {
+        host.slots().return_memory();
         let joined = client::join(path, host.terms()).and_then(|(client, shared, ring)| {
             Session::begin(&**host, client, shared, ring).map_err(|source| LinkError::Failed {
                 path: path.display().to_string(),

@@ -249,15 +249,16 @@ impl Table {
         }
     }
 
-    /// Adds shared memory. Slots move to it from now on. The memory of an earlier daemon is returned to the kernel, if
-    /// no slot is left in it.
+    /// Adds shared memory. Slots move to it from now on. It takes the place of an earlier daemon's memory, if no slot is
+    /// left in that.
     ///
     /// # Errors
     ///
     /// The kernel does not map the memory where that of the earlier daemon was.
     pub fn share(&self, shared: SharedArea) -> io::Result<Lease> {
         let mut areas = lock(&self.shared);
-        let area = match self.vacant(&areas) {
+        let vacant = self.vacant(&areas).next();
+        let area = match vacant {
             Some(area) => {
                 self.area(area.as_ptr()).renew(shared)?;
                 area
@@ -273,8 +274,21 @@ impl Table {
         Ok(Lease(area))
     }
 
-    /// Returns an area that no slot is in or on its way to. The lock on `areas` keeps the target as it is.
-    fn vacant(&self, areas: &[NonNull<Area>]) -> Option<NonNull<Area>> {
+    /// Returns the memory of earlier daemons to the kernel, where no slot is left in it. A daemon charges it until then,
+    /// and may refuse this process for it.
+    pub fn return_memory(&self) {
+        let areas = lock(&self.shared);
+        for area in self.vacant(&areas) {
+            // Where the kernel refuses, the memory is returned before the next daemon's comes.
+            let _ = self.area(area.as_ptr()).vacate();
+        }
+    }
+
+    /// Returns the areas that no slot is in or on its way to. The lock on `areas` keeps the target as it is.
+    fn vacant<'a>(
+        &'a self,
+        areas: &'a [NonNull<Area>],
+    ) -> impl Iterator<Item = NonNull<Area>> + 'a {
         let target = self.target.load(Ordering::Relaxed);
         // SeqCst, pairs with the one in `set_out`.
         fence(Ordering::SeqCst);
@@ -282,15 +296,15 @@ impl Table {
         areas
             .iter()
             .copied()
-            .find(|area| area.as_ptr() != target && self.is_vacant(*area))
+            .filter(move |area| area.as_ptr() != target && self.is_vacant(*area))
     }
 
     fn is_vacant(&self, area: NonNull<Area>) -> bool {
         (0..self.in_use()).all(|index| {
             // In this order. Acquire, pairs with the Release in `settle`: a slot that has arrived is in `areas`.
             let to = self.private[index].moving_to.load(Ordering::Acquire);
-            // Relaxed, pairs with nothing: no word of the area is read.
-            let at = self.areas[index].load(Ordering::Relaxed);
+            // Acquire, pairs with the Release in `settle`: the worker has done with where the slot was before.
+            let at = self.areas[index].load(Ordering::Acquire);
             to != area.as_ptr() && at != area.as_ptr()
         })
     }
@@ -384,6 +398,35 @@ mod tests {
             last = seq;
         }
         assert_eq!(lock(&table.shared).len(), 1);
+    }
+
+    #[test]
+    fn memory_is_returned_before_another_daemon_comes() {
+        let table = Table::new(4);
+        assert_eq!((table.take(), table.take()), (Some(0), Some(1)));
+        let (lease, last) = poll_in_shared_memory(&table);
+        table.settle(1);
+        let words = || {
+            let slot = table.slot_in(lease, 0);
+            (slot.observe_poll(), table.heartbeat_ns(lease))
+        };
+        let shared = words();
+        assert_ne!(shared.0, 0);
+        table.return_memory();
+        assert_eq!(words(), shared, "it is in force");
+        table.use_own_memory();
+        table.settle(0);
+        table.return_memory();
+        assert_eq!(words(), shared, "a slot is there");
+        table.settle(1);
+        // The second time it is not there any more.
+        for _ in 0..2 {
+            table.return_memory();
+            assert_eq!(words(), (0, 0), "it is private memory");
+        }
+        let (again, seq) = poll_in_shared_memory(&table);
+        assert_eq!(again, lease);
+        assert!(seq > last);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use morpheus_link::area::SharedArea;
 use morpheus_link::handle;
+use morpheus_link::table::Table;
 
 use crate::poll::own_slot;
 use crate::{Builder, CriticalSection, Link, Watch as _};
@@ -19,12 +20,17 @@ fn in_shared_memory(f: impl FnOnce(CriticalSection) + Send + 'static) {
         async {}.watched("fork: takes a slot").await;
         let slot = || ptr::from_ref(handle::current().runtime).addr();
         let own = slot();
-        own_slot::with_domain(|domain, _| {
-            domain
-                .slots
-                .share(SharedArea::for_tests(domain.slots.room()))
-                .unwrap()
-        });
+        let with_slots = |act: fn(&Table)| {
+            own_slot::with_domain(|domain, _| act(&domain.slots)).unwrap();
+        };
+        let share: fn(&Table) = |slots| {
+            slots.share(SharedArea::for_tests(slots.room())).unwrap();
+        };
+        // An earlier daemon's, whose place the present one's takes.
+        for act in [share, Table::use_own_memory, Table::return_memory, share] {
+            with_slots(act);
+            async {}.watched("fork: moves").await;
+        }
         async {
             assert_ne!(slot(), own, "it moves");
             f(crate::critical_section());
