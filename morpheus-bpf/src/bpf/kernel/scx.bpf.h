@@ -201,6 +201,17 @@ struct task_struct *scx_bpf_dsq_peek(__u64 dsq) __ksym __weak;
 bool scx_bpf_task_set_slice(struct task_struct *task, __u64 slice) __ksym __weak;
 bool scx_bpf_task_set_dsq_vtime(struct task_struct *task, __u64 vtime) __ksym __weak;
 
+/* The numbers of bits by the upper five bits of their product with LOWEST_BIT: a de Bruijn sequence, in which each differs. */
+#define LOWEST_BIT 0x077cb531U
+static const __u8 numbers_of_bits[32] = { 0,  1,  28, 2,  29, 14, 24, 3, 30, 22, 20, 15, 25, 17, 4,  8,
+						   31, 27, 13, 23, 21, 19, 16, 7, 26, 12, 18, 6,  11, 5,  10, 9 };
+
+/* The number of the lowest bit of a word that is not 0. BPF has no instruction for it, and clang's code is four times as long. */
+static __always_inline __u32 lowest_bit(__u32 word)
+{
+	return numbers_of_bits[(word & -word) * LOWEST_BIT >> 27];
+}
+
 /* Compares two times or two vtimes, which may wrap around. */
 static __always_inline bool before(__u64 a, __u64 b)
 {

@@ -360,8 +360,7 @@ static __always_inline bool may_interrupt(const struct cpu *cpu, const struct ta
 __s32 find_stalled(struct task_struct *task __arg_trusted, __u64 now)
 {
 	struct domain *domain;
-	__u32 own, seen;
-	__u64 bits;
+	__u32 own, seen, bits;
 
 	own = domain_of(scx_bpf_task_cpu(task));
 	domain = domain_at(own);
@@ -374,7 +373,7 @@ __s32 find_stalled(struct task_struct *task __arg_trusted, __u64 now)
 
 		if (!bits)
 			break;
-		index = cpu_in(own, __builtin_ctzll(bits));
+		index = cpu_in(own, lowest_bit(bits));
 		bits &= bits - 1;
 		cpu = cpu_at(index);
 		if (cpu && cpu->stalled && cpu->since_ns && !cpu->kicked && may_interrupt(cpu, task, now) &&

@@ -196,8 +196,8 @@ int settle_groups(void)
 	return 0;
 }
 
-/* On this CPU a group's sums change. */
-static __always_inline void change_sums(__u32 index, __u64 id, __s64 total, __s32 active)
+/* On this CPU a group's sums change. `begins`: the CPU is about to run a task, and so will have a tick. */
+static __always_inline void change_sums(__u32 index, __u64 id, __s64 total, __s32 active, bool begins)
 {
 	struct cpu *cpu = cpu_at(bpf_get_smp_processor_id());
 	struct pending *pending;
@@ -216,7 +216,7 @@ static __always_inline void change_sums(__u32 index, __u64 id, __s64 total, __s3
 	pending->total += total;
 	pending->active += active;
 	/* An idle CPU, to which an interrupt came, has no tick. */
-	if (cpu && !cpu->since_ns)
+	if (cpu && !cpu->since_ns && !begins)
 		settle(pending);
 }
 
@@ -227,7 +227,7 @@ static __always_inline void leave_group(struct member *member)
 
 	member->counted = 0;
 	if (counted && member->index != ROOT_GROUP)
-		change_sums(member->index, member->id, -(__s64)counted, -1);
+		change_sums(member->index, member->id, -(__s64)counted, -1, false);
 }
 
 static __always_inline __u64 id_of(const struct cgroup *cgroup)
@@ -287,8 +287,11 @@ bool find_group(struct task_struct *task __arg_trusted, struct member *member)
 	return true;
 }
 
-/* A task wants the CPU or has got it: where it belongs, and what it weighs there. Returns its group's index. */
-__u32 join_group(struct task_struct *task __arg_trusted)
+/*
+ * A task wants the CPU, or has got it (`begins`): where it belongs, and what it weighs there. Returns its group's index. One that
+ * waited for quota is counted from here until it waits again; if that is a moment, no other CPU is told of it.
+ */
+__u32 join_group(struct task_struct *task __arg_trusted, bool begins)
 {
 	struct member *member;
 	struct group *group;
@@ -308,7 +311,7 @@ __u32 join_group(struct task_struct *task __arg_trusted)
 		return index;
 	}
 	if (member->counted != own) {
-		change_sums(index, member->id, (__s64)own - member->counted, !member->counted);
+		change_sums(index, member->id, (__s64)own - member->counted, !member->counted, begins);
 		member->counted = own;
 	}
 	member->weight = weight_in(index, own);

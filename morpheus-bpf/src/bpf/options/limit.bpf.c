@@ -505,7 +505,7 @@ int tick_in_group(struct task_struct *task __arg_trusted, __u64 now)
 	settle_groups();
 	if (!cpu || !cpu->since_ns)
 		return 0;
-	cpu->group = join_group(task);
+	cpu->group = join_group(task, false);
 	cpu->weight = weight_of(task);
 	if (!limit_count || cpu->group == ROOT_GROUP) {
 		/* A limit that is set later is not about this. */

@@ -200,8 +200,8 @@ static __always_inline bool has_limits(void)
 }
 /* The weight of a task in parts of 1024, as of its last enqueue or switch. */
 __u32 group_weight(struct task_struct *task __arg_trusted);
-/* A task wants the CPU or has got it. Returns its group. */
-__u32 join_group(struct task_struct *task __arg_trusted);
+/* A task wants the CPU, or has got it and begins to run. Returns its group. */
+__u32 join_group(struct task_struct *task __arg_trusted, bool begins);
 /* At a tick, and when a CPU is about to idle: tells groups what the CPU has kept of their sums. */
 int settle_groups(void);
 /* It no longer wants the CPU. */

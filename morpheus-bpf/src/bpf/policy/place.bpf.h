@@ -193,29 +193,28 @@ static __always_inline enum target assess(__s32 index, const struct cpu *cpu, co
 	return min_run_ns && before(now, cpu->began_ns + min_run_ns) ? TARGET_LATER : TARGET_NOW;
 }
 
-/* A CPU of the domain of `own`, from the one after it on, that runs BATCH and that `task` may preempt at once; or -1. */
+/* A CPU of the domain of `own`, but not this one, that runs BATCH and that `task` may preempt at once; or -1. */
 static __noinline __s32 find_batch(struct task_struct *task, __s32 own, const struct claim *claim)
 {
-	__u32 index_of_domain = domain_of(own), place, seen;
+	__u32 index_of_domain = domain_of(own), place = places_of_cpus[(__u32)own & (MOST_CPUS - 1)], bits, later, seen;
+	__u32 own_bit = place < DOMAIN_CPUS ? 1U << place : 0;
 	struct domain *domain = domain_at(index_of_domain);
-	__u64 bits, later;
 
 	if (!task || !domain)
 		return -1;
-	bits = READ_ONCE(domain->batch_cpus);
+	bits = READ_ONCE(domain->batch_cpus) & ~own_bit;
 	if (!bits)
 		return -1;
 	/* Starts after the own CPU, so that kicks spread over the domain. */
-	place = places_of_cpus[(__u32)own & (MOST_CPUS - 1)];
-	later = place < DOMAIN_CPUS ? ~0ULL << (place + 1) : 0;
+	later = -(own_bit << 1);
 	bpf_for(seen, 0, BATCH_SCANNED) {
-		__u64 rest = bits & later ? bits & later : bits;
+		__u32 rest = bits & later ? bits & later : bits;
 		struct cpu *cpu;
 		__s32 index;
 
 		if (!rest)
 			break;
-		index = cpu_in(index_of_domain, __builtin_ctzll(rest));
+		index = cpu_in(index_of_domain, lowest_bit(rest));
 		bits &= ~(rest & -rest);
 		cpu = cpu_at(index);
 		if (cpu && cpu->tier == TIER_BATCH && may_run_on(task, index) && assess(index, cpu, claim) == TARGET_NOW)

@@ -212,7 +212,7 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 	if (has_groups()) {
 		__u32 group;
 
-		join_group(task);
+		join_group(task, false);
 		group = waits_for(task, now);
 		if (group != ROOT_GROUP && wait_in(group, task, flags, now))
 			return 0;
@@ -438,12 +438,12 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 int STRUCT_OPS(morpheus_running, struct task_struct *task)
 {
 	__s32 index = scx_bpf_task_cpu(task);
-	struct domain *domain = domain_at(domain_of(index));
+	__u32 domain_index = domain_of(index), tier = TIER_BATCH;
+	struct domain *domain = domain_at(domain_index);
 	struct cpu *cpu = cpu_at(index);
 	struct worker *worker = worker_of(task);
 	struct behaviour *record = record_of(task), *behaviour = tiers_on ? record : 0;
 	__u64 now = scx_now(), most_ns;
-	__u32 tier = TIER_BATCH;
 
 	if (!cpu || !domain)
 		return 0;
@@ -466,11 +466,11 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 			extend_again(task, index, now);
 		worker->resumes = 0;
 	}
-	come_to_domain(task, record, domain_of(index));
+	come_to_domain(task, record, domain_index);
 	if (cpu->stalled)
 		mark_stalled(index, false);
 	cpu->rest_ns = 0;
-	cpu->group = has_groups() ? join_group(task) : ROOT_GROUP;
+	cpu->group = has_groups() ? join_group(task, index == (__s32)bpf_get_smp_processor_id()) : ROOT_GROUP;
 	cpu->paid_ns = task->se.sum_exec_runtime;
 	cpu->vtime = bounded_vtime(task, domain, lag_ns);
 	cpu->weight = weight_of(task);

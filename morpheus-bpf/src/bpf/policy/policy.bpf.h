@@ -48,9 +48,10 @@ SHARED(const volatile __u32 domain_count, = 1);
 #define DOMAINS 64
 /*
  * The CPUs of a domain that have a place, and are found when a task looks for one to preempt. A domain has up to 16 CPUs, unless
- * the machine has more than 64 caches. Places are bits of a word of 64 bits.
+ * the machine has more than 64 caches. Places are bits of a word (lowest_bit).
  */
 #define DOMAIN_CPUS 32
+_Static_assert(DOMAIN_CPUS <= 32, "lowest_bit takes a word of 32 bits");
 /* The domain of each CPU, and its place there. A CPU without a place has DOMAIN_CPUS or more. */
 SHARED(const volatile __u8 domains_of_cpus[MOST_CPUS]);
 SHARED(const volatile __u8 places_of_cpus[MOST_CPUS]);

@@ -100,11 +100,17 @@ static __always_inline __u64 reference_of(const struct task_struct *task, __u64 
 /* Brings the vtime of a task within bounds: neither credit nor debt lasts for ever. */
 __u64 bound_vtime(struct task_struct *task __arg_trusted, __u64 most_lag_ns)
 {
-	__u32 weight = weight_of(task);
-	__u64 slice_vtime = by_weight(slice_ns, weight), ceiling_ns = vtime_ceiling_ns;
-	__u64 vtime = task->scx.dsq_vtime, clock = clock_of(task), least;
-	__u64 most = clock + lead_ns + 2 * demotion * slice_vtime;
+	__u64 vtime = task->scx.dsq_vtime, clock = clock_of(task), least, most, slice_vtime, ceiling_ns = vtime_ceiling_ns;
+	__u32 weight;
 
+	/* Then this is the bound, whatever the weight is. */
+	if (!has_groups() && !is_pinned(task) && before(vtime, clock - most_lag_ns)) {
+		set_vtime(task, clock - most_lag_ns);
+		return clock - most_lag_ns;
+	}
+	weight = weight_of(task);
+	slice_vtime = by_weight(slice_ns, weight);
+	most = clock + lead_ns + 2 * demotion * slice_vtime;
 	if (has_groups()) {
 		/* With this bound in vtime, a heavy group could keep all others waiting for its weight times as much CPU time. */
 		if (weight > USUAL_WEIGHT << WEIGHT_SHIFT)
