@@ -8,6 +8,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::report::names::printable;
@@ -129,7 +130,8 @@ impl Target {
         })
     }
 
-    /// The process with this name: that of its main thread, or the file name of its program.
+    /// The process with this name: that of its main thread, or the file name of its program, also if that was replaced
+    /// or removed since.
     ///
     /// # Errors
     ///
@@ -140,7 +142,7 @@ impl Target {
             .filter(|&pid| {
                 name_of(pid, pid).is_some_and(|comm| comm == name)
                     || fs::read_link(format!("/proc/{pid}/exe"))
-                        .is_ok_and(|exe| exe.file_name().is_some_and(|file| file == name))
+                        .is_ok_and(|exe| file_name_of(&exe) == Some(name.as_bytes()))
             })
             .collect();
         found.sort_unstable();
@@ -303,6 +305,13 @@ fn started(pid: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
+/// The file name of a program, by its link in `/proc`: without the words that the kernel adds for a file that was replaced
+/// or removed.
+fn file_name_of(exe: &Path) -> Option<&[u8]> {
+    let name = exe.file_name()?.as_bytes();
+    Some(name.strip_suffix(b" (deleted)").unwrap_or(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,6 +345,23 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!((after_rename, after_removal), (false, false));
+    }
+
+    #[test]
+    fn a_program_that_was_removed_has_its_name() {
+        let directory = tempfile::tempdir().unwrap();
+        // Longer than what the kernel keeps of a thread's name.
+        let name = format!("a-service-of-{}", std::process::id());
+        let path = directory.path().join(&name);
+        fs::copy("/bin/sleep", &path).unwrap();
+        let mut child = std::process::Command::new(&path).arg("60").spawn().unwrap();
+        let pid = || Target::by_name(&name).map(|target| target.pid).ok();
+        let before = pid();
+        fs::remove_file(&path).unwrap();
+        let after = pid();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((before, after), (Some(child.id()), Some(child.id())));
     }
 
     #[test]

@@ -20,6 +20,14 @@ const LOST_NS: u64 = 1_000_000_000;
 /// Stacks that are alike before computing is taken for one poll's, without its number.
 const ALIKE: usize = 4;
 
+/// At most this many stacks of one poll are kept, of some 10 KB each.
+const MOST_STACKS: usize = 1_024;
+
+/// The time of at most this many ways through the program is told apart, ...
+const MOST_PATHS: usize = 20_000;
+/// ... and that of further ones added up under this name.
+const OTHER_PATHS: &str = "(other stacks)";
+
 /// A poll that goes on, of which stacks were copied.
 struct OpenPoll {
     /// Of its last stack.
@@ -33,6 +41,18 @@ impl OpenPoll {
             last,
             stacks: Vec::new(),
         }
+    }
+
+    /// Keeps every second stack where there are many: a poll that never ends may sleep a thousand times a second.
+    fn thin_out(&mut self) {
+        if self.stacks.len() < MOST_STACKS {
+            return;
+        }
+        let mut keep = false;
+        self.stacks.retain(|_| {
+            keep = !keep;
+            keep
+        });
     }
 }
 
@@ -138,6 +158,7 @@ impl Polls {
         let culprit = anatomy::culprit(&frames, |frame| names.is_of_main(frame));
         let identity = identity_of(understood, culprit, copy);
         let sleeps = reason == Reason::Woke;
+        poll.thin_out();
         poll.stacks.push(Seen {
             reason,
             now_ns: progress.now_ns,
@@ -210,10 +231,11 @@ impl Polls {
                 Some(_) => seen.now_ns,
                 None => progress.now_ns,
             };
-            *self
-                .samples
-                .entry((group, doing, functions_of(&seen.stack)))
-                .or_default() += to.saturating_sub(from);
+            let mut path = (group, doing, functions_of(&seen.stack));
+            if self.samples.len() >= MOST_PATHS && !self.samples.contains_key(&path) {
+                path.2 = vec![OTHER_PATHS.to_owned()];
+            }
+            *self.samples.entry(path).or_default() += to.saturating_sub(from);
             from = from.max(to);
         }
         if self.list.len() < Report::MOST_POLLS {
@@ -467,6 +489,21 @@ mod tests {
             last,
             stacks: vec![seen],
         }
+    }
+
+    #[test]
+    fn a_poll_that_never_ends_keeps_some_of_its_stacks() {
+        let mut poll = OpenPoll::at(exact(1, 1_000_000));
+        for now_ns in 0..1_000_000 {
+            poll.thin_out();
+            poll.stacks.push(Seen {
+                now_ns,
+                ..Seen::of(Stack::default())
+            });
+        }
+        let times: Vec<u64> = poll.stacks.iter().map(|seen| seen.now_ns).collect();
+        assert!(times.len() <= MOST_STACKS, "{}", times.len());
+        assert!(times.is_sorted() && times[0] == 0 && times.last() == Some(&999_999));
     }
 
     #[test]
