@@ -600,9 +600,10 @@ impl<K: KernelSide> Broker<K> {
             Refusal::Thread
         })?;
         if self.options.verbose {
-            eprintln!(
+            crate::say!(
                 "scx_morpheus: process {} (user {}) connects",
-                peer.tgid, peer.uid
+                peer.tgid,
+                peer.uid
             );
         }
         Ok(peer)
@@ -692,7 +693,7 @@ impl<K: KernelSide> Broker<K> {
         self.refused += 1;
         if self.options.verbose {
             let who = tgid.map_or_else(String::new, |tgid| format!(" process {tgid}"));
-            eprintln!("scx_morpheus: refused{who}: {refusal}");
+            crate::say!("scx_morpheus: refused{who}: {refusal}");
         }
     }
 
@@ -708,7 +709,7 @@ impl<K: KernelSide> Broker<K> {
             let mut connection = self.connections.swap_remove(index);
             if self.options.verbose {
                 let tgid = connection.session.peer().tgid;
-                eprintln!("scx_morpheus: process {tgid} leaves");
+                crate::say!("scx_morpheus: process {tgid} leaves");
             }
             let areas = connection.session.end(&mut self.kernel);
             self.quota.disconnect(connection.account, &areas);

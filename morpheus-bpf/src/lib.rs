@@ -79,6 +79,16 @@
 //!   kernel memory that users keep: areas stay charged until the kernel no longer knows them.
 #![warn(missing_docs)]
 
+/// Says a line on standard error, with the arguments of `eprintln!`. That one panics where the line cannot be written, as
+/// on a full disk or to a reader that has ended; a daemon that schedules the machine goes on.
+#[macro_export]
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use ::std::io::Write as _;
+        let _ = ::std::writeln!(::std::io::stderr(), $($text)*);
+    }};
+}
+
 pub mod accounts;
 pub mod adapt;
 pub mod broker;

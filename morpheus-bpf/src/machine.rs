@@ -102,7 +102,7 @@ impl Machine {
         let profiles = plan.procdb.as_ref().map(|path| {
             let (database, said) = load_or_set_aside(path);
             if let Some(said) = said {
-                eprintln!("scx_morpheus: {said}");
+                crate::say!("scx_morpheus: {said}");
             }
             Profiles {
                 database,

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         },
     };
     result.unwrap_or_else(|error| {
-        eprintln!("scx_morpheus: {error}");
+        morpheus_bpf::say!("scx_morpheus: {error}");
         ExitCode::FAILURE
     })
 }
@@ -106,14 +106,14 @@ fn start(arguments: &Arguments, log_dir: Option<&Path>) -> Result<ExitCode, Box<
         Err(error) if log_dir.is_some() => return Err(error.into()),
         // It was not asked for.
         Err(error) => {
-            eprintln!("scx_morpheus: the kernel's log is not kept: {error}");
+            morpheus_bpf::say!("scx_morpheus: the kernel's log is not kept: {error}");
             RunLog::without_file()
         }
     };
     let kept = log.path().map_or_else(String::new, |path| {
         format!("; what the kernel says is kept in {}", path.display())
     });
-    eprintln!(
+    morpheus_bpf::say!(
         "scx_morpheus: {} is not installed: the daemon runs here, until Ctrl-C, and this is its log{kept}",
         start::UNIT
     );
@@ -177,7 +177,7 @@ fn run_status(socket: &Path, form: Form) -> ExitCode {
         Form::Prometheus => {
             print!("{}", prometheus::text(&Reading::parse(&numbers)));
             if !status.is_well() {
-                eprintln!("scx_morpheus: {}: {}", socket.display(), status.sentence());
+                morpheus_bpf::say!("scx_morpheus: {}: {}", socket.display(), status.sentence());
             }
         }
         Form::Words => {
@@ -230,7 +230,7 @@ fn observe(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let listener = Listener::bind(&arguments.socket)?;
     let numbers = Listener::bind(&stats::path(&arguments.socket))?;
     let observer = observer::attach(arguments.observer())?;
-    eprintln!("scx_morpheus: observing; {}", where_to_connect(&listener));
+    morpheus_bpf::say!("scx_morpheus: observing; {}", where_to_connect(&listener));
     Broker::new(
         listener,
         arguments.broker(),
@@ -242,7 +242,7 @@ fn observe(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         },
     )
     .run(&stop)?;
-    eprintln!("scx_morpheus: stopped");
+    morpheus_bpf::say!("scx_morpheus: stopped");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -51,7 +51,7 @@ impl Reporter {
         let recorder = plan.history.as_deref().map(Recorder::start);
         let history = recorder.and_then(|started| {
             started
-                .inspect_err(|error| eprintln!("scx_morpheus: no history is recorded: {error}"))
+                .inspect_err(|error| crate::say!("scx_morpheus: no history is recorded: {error}"))
                 .ok()
         });
         Reporter {
@@ -96,7 +96,7 @@ impl Reporter {
                 Err(_) if self.said_so => {}
                 Err(error) => {
                     self.said_so = true;
-                    eprintln!(
+                    crate::say!(
                         "scx_morpheus: cannot write {}: {error}; it is tried again",
                         path.display()
                     );

@@ -739,7 +739,7 @@ impl Programs for Attached {
         }
         let lost = counters.get("limits_lost").copied().unwrap_or(0);
         if lost > self.limits_lost {
-            eprintln!("{}", lost_limits(lost - self.limits_lost));
+            crate::say!("{}", lost_limits(lost - self.limits_lost));
             self.limits_lost = lost;
         }
     }
@@ -771,7 +771,7 @@ impl Programs for Attached {
             match Watching::attach(&self.skeleton) {
                 Ok(watching) => self.watching = Some(watching),
                 // It was possible a moment ago: the workers of this application are not watched, and it has its watchdog.
-                Err(error) => eprintln!("scx_morpheus: workers cannot be watched: {error}"),
+                Err(error) => crate::say!("scx_morpheus: workers cannot be watched: {error}"),
             }
         }
         if let Some(shared) = self.skeleton.maps.bss_data.as_deref_mut() {

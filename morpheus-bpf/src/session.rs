@@ -328,7 +328,7 @@ impl Session {
         payer.take(bytes)?;
         let areas = kernel.open(number, terms).map_err(|error| {
             payer.give_back(bytes);
-            eprintln!(
+            crate::say!(
                 "scx_morpheus: no areas for process {}: {error}",
                 self.peer.tgid
             );
@@ -402,7 +402,7 @@ impl Session {
             if error.kind() == io::ErrorKind::NotFound {
                 return Refusal::Thread;
             }
-            eprintln!("scx_morpheus: thread {tid} cannot be bound: {error}");
+            crate::say!("scx_morpheus: thread {tid} cannot be bound: {error}");
             Refusal::Internal
         })?;
         *thread = Some(tid);

@@ -100,7 +100,8 @@ impl Entry {
     }
 }
 
-/// The installed files, and the directories made for them.
+/// The installed files, and the directories made for them. Of a file that an install was about to replace there are two
+/// entries, until the install has come to its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     /// The files.
@@ -110,11 +111,23 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Adds a file, in the place of one of the same path.
+    /// Adds a file, in the place of those of the same path.
     pub(super) fn put(&mut self, entry: Entry) {
-        match self.entries.iter_mut().find(|old| old.path == entry.path) {
-            Some(old) => *old = entry,
-            None => self.entries.push(entry),
+        let is_same = |old: &Entry| old.path == entry.path;
+        let Some(at) = self.entries.iter().position(is_same) else {
+            self.entries.push(entry);
+            return;
+        };
+        let later = self.entries.split_off(at + 1);
+        self.entries
+            .extend(later.into_iter().filter(|old| !is_same(old)));
+        self.entries[at] = entry;
+    }
+
+    /// Adds a file beside those of the same path: one of them is there, and it is not known which.
+    pub(super) fn add(&mut self, entry: Entry) {
+        if !self.entries.contains(&entry) {
+            self.entries.push(entry);
         }
     }
 
@@ -167,7 +180,7 @@ impl Manifest {
                     if !place.may_hold(&entry.path) {
                         return Err(Invalid::Path(entry.path));
                     }
-                    manifest.put(entry);
+                    manifest.add(entry);
                 }
                 Some(("directory", path)) => manifest.put_directory(path.into()),
                 _ => return Err(invalid),

@@ -313,10 +313,13 @@ impl<'a> Install<'a> {
     pub fn run(&self) -> Result<(), Error> {
         self.check()?;
         let manifest = self.manifest();
-        if manifest != self.before {
-            let path = self.place.on_disk(&self.place.manifest());
-            place::write(&path, 0o644, manifest.encode().as_bytes())
-                .map_err(|error| Error::io(&path, error))?;
+        // While files are replaced, the old and the new ones are installed ones.
+        let mut meanwhile = manifest.clone();
+        for entry in &self.before.entries {
+            meanwhile.add(entry.clone());
+        }
+        if meanwhile != self.before {
+            self.write_manifest(&meanwhile)?;
         }
         for (action, file) in &self.files {
             if matches!(action, Action::Write | Action::Replace) {
@@ -325,7 +328,16 @@ impl<'a> Install<'a> {
                     .map_err(|error| Error::io(&path, error))?;
             }
         }
-        Ok(())
+        match manifest == meanwhile {
+            true => Ok(()),
+            false => self.write_manifest(&manifest),
+        }
+    }
+
+    fn write_manifest(&self, manifest: &Manifest) -> Result<(), Error> {
+        let path = self.place.on_disk(&self.place.manifest());
+        place::write(&path, 0o644, manifest.encode().as_bytes())
+            .map_err(|error| Error::io(&path, error))
     }
 }
 
@@ -347,12 +359,15 @@ impl<'a> Uninstall<'a> {
         let Some(manifest) = read_manifest(place)? else {
             return Err(Error::NotInstalled(place.on_disk(&place.manifest())));
         };
-        let mut files = Vec::new();
+        let mut files: Vec<(Action, PathBuf)> = Vec::new();
         for entry in &manifest.entries {
+            if files.iter().any(|(_, path)| *path == entry.path) {
+                continue;
+            }
             place.check_inside(&entry.path)?;
             let action = match found(place, &entry.path)? {
                 Found::Nothing => Action::Gone,
-                Found::File(found) if found == *entry => Action::Remove,
+                Found::File(found) if manifest.entries.contains(&found) => Action::Remove,
                 _ => Action::Keep,
             };
             files.push((action, entry.path.clone()));

@@ -347,3 +347,28 @@ fn a_directory_in_the_way_is_told() {
     let error = install(&place, "x", true).unwrap_err();
     assert!(error.to_string().contains("bin/scx_morpheus: "), "{error}");
 }
+
+/// As when the disk is full: the list of files is written, and the program is not.
+#[test]
+fn an_upgrade_that_was_interrupted_is_repeated_or_undone() {
+    for is_repeated in [true, false] {
+        let root = root();
+        let place = place(&root);
+        install(&place, "old", false).unwrap();
+        let program = place.on_disk(&place.program());
+        let beside = program.with_file_name(".scx_morpheus.new");
+        fs::create_dir(&beside).unwrap();
+        install(&place, "new", false).unwrap_err();
+        fs::remove_dir(&beside).unwrap();
+        assert_eq!(fs::read(&program).unwrap(), b"old");
+        if is_repeated {
+            install(&place, "new", false).unwrap();
+            assert_eq!(fs::read(&program).unwrap(), b"new");
+            let manifest = read_manifest(&place).unwrap().unwrap();
+            let paths: BTreeSet<_> = manifest.entries.iter().map(|entry| &entry.path).collect();
+            assert_eq!(paths.len(), manifest.entries.len(), "{manifest:?}");
+        }
+        uninstall(&place).unwrap();
+        assert_eq!(tree(&root), BTreeSet::new());
+    }
+}

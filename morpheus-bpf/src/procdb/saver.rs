@@ -65,7 +65,7 @@ impl Saver {
             Err(_) if self.said_so => {}
             Err(error) => {
                 self.said_so = true;
-                eprintln!(
+                crate::say!(
                     "scx_morpheus: what was learnt of processes cannot be kept in {}: {error} (--procdb names another \
                      file, --no-procdb keeps nothing)",
                     self.path.display()

@@ -124,8 +124,8 @@ impl RunLog {
 
     /// Says it on standard error, and notes it.
     pub fn say(&self, text: &str) {
-        eprintln!("{text}");
         self.note(text);
+        crate::say!("{text}");
     }
 
     /// Notes it alone.
