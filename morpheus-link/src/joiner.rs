@@ -144,9 +144,14 @@ pub fn start<H: Host>(host: &Arc<H>, link: Link, socket: Option<PathBuf>) -> Res
     let (sender, first) = bounded(1);
     let started = begin(host.clone(), path.clone(), sender);
     match (started, link) {
-        // Without a descriptor or a thread for it: the watchdog alone.
         (Err(error), Link::Required) => Err(failed(error)),
-        (Err(_), _) => Ok(()),
+        // Without a descriptor or a thread for it: the watchdog alone, until there is one.
+        (Err(_), _) => {
+            if path == Path::new(DEFAULT_SOCKET) {
+                host.link().wait_for_directory();
+            }
+            Ok(())
+        }
         (Ok(()), Link::Required) => first
             .recv_timeout(REQUIRED_WITHIN)
             .unwrap_or_else(|_| Err(failed(io::ErrorKind::TimedOut.into()))),
@@ -154,11 +159,13 @@ pub fn start<H: Host>(host: &Arc<H>, link: Link, socket: Option<PathBuf>) -> Res
     }
 }
 
-/// Starts the thread at last, because the directory of the default socket is there.
+/// Starts the thread at last, because the directory of the default socket is there. Without a descriptor or a thread for
+/// it the directory is looked for again.
 pub fn start_late<H: Host>(host: &Arc<H>) {
     let (sender, _) = bounded(1);
-    // Without a descriptor or a thread for it: the watchdog alone.
-    let _ = begin(host.clone(), DEFAULT_SOCKET.into(), sender);
+    if begin(host.clone(), DEFAULT_SOCKET.into(), sender).is_err() {
+        host.link().wait_for_directory();
+    }
 }
 
 fn begin<H: Host>(

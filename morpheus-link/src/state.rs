@@ -84,7 +84,8 @@ impl State {
         self.waits_for_directory.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the directory that the controller waits for exists; true once.
+    /// Whether the directory that the controller waits for exists; true once for each
+    /// [`wait_for_directory`](State::wait_for_directory).
     pub fn has_found_directory(&self) -> bool {
         let found = self.waits_for_directory.load(Ordering::Relaxed) && has_default_directory();
         if found {

@@ -43,6 +43,29 @@ fn zero_workers() {
     says(&error, &["worker_threads", "at least 1"]);
 }
 
+/// In a process of its own, whose variables no other test reads.
+#[test]
+fn the_environment_says_how_many_workers() {
+    const NAME: &str = "the_environment_says_how_many_workers";
+    if !common::is_child() {
+        for value in ["3", "0", "many"] {
+            common::in_child(NAME, &[("TOKIO_WORKER_THREADS", value)]);
+        }
+        return;
+    }
+    let value = std::env::var("TOKIO_WORKER_THREADS").unwrap();
+    let asked = Builder::new_multi_thread().worker_threads(2).build();
+    assert_eq!(asked.unwrap().metrics().workers, 2, "the program first");
+    if value == "3" {
+        let runtime = Builder::new_multi_thread().build().unwrap();
+        assert_eq!(runtime.metrics().workers, 3);
+        return;
+    }
+    let error = refused(|_| {});
+    assert!(matches!(error, BuildError::BadWorkersVariable { .. }));
+    says(&error, &["TOKIO_WORKER_THREADS", &value, "at least 1"]);
+}
+
 #[test]
 fn a_zero_budget() {
     let _alone = alone();

@@ -206,7 +206,7 @@ fn a_thread_limit_at_start_means_fewer_spares_or_an_error() {
     }
     common::become_unprivileged(UID);
     let mut outcomes = Vec::new();
-    for limit in 2..=24 {
+    for limit in 2..=40 {
         common::limit_threads(limit);
         let mut builder = Builder::new_multi_thread();
         let built = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -222,6 +222,11 @@ fn a_thread_limit_at_start_means_fewer_spares_or_an_error() {
                 let missing = metrics.limitations.contains(&Limitation::Spares);
                 assert_eq!(missing, metrics.debug.spares_unavailable > 0, "{metrics:?}");
                 works(&runtime);
+                if metrics.spares > 0 {
+                    // Plain tokio has a thread for it.
+                    let call = runtime.spawn_blocking(|| 7);
+                    assert_eq!(runtime.block_on(in_time(call)).unwrap(), 7);
+                }
                 outcomes.push(Some(metrics.spares));
             }
             Err(error @ BuildError::TooFewThreads { .. }) => {

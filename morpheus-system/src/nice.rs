@@ -1,6 +1,8 @@
 //! Lowers a slow task's thread by `nice`, where the process may raise it again. It is opt-in: it gives CPU
 //! time to other processes too, not only to the workers.
 
+use crate::threads;
+
 /// The difference in niceness. 10 leaves about a tenth of the weight. 19 would leave a sixty-eighth, which is
 /// next to nothing beside a busy machine (Linux, `sched_prio_to_weight`).
 const DEMOTED_BY: libc::c_int = 10;
@@ -57,10 +59,10 @@ pub fn raise_to(tid: u32, niceness: libc::c_int) {
 /// Whether a thread of this process may lower its niceness and raise it again, tried on a thread that then
 /// ends.
 pub fn is_reversible() -> bool {
-    std::thread::spawn(|| {
+    // Where the system gives no thread, as `false`.
+    threads::in_another(|| {
         let before = niceness_of(0);
         set(0, before + DEMOTED_BY) && set(0, before) && niceness_of(0) == before
     })
-    .join()
     .unwrap_or(false)
 }

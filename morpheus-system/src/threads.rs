@@ -74,6 +74,15 @@ pub fn available(wanted: usize, stack_size: Option<usize>) -> usize {
     available
 }
 
+/// Calls `f` on a thread of its own, which is gone when this returns: it does not count against the limits of threads
+/// started next. `None`: the system gives no thread, or `f` panics.
+pub(crate) fn in_another<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let thread = std::thread::Builder::new().spawn(|| (own_tid(), f()));
+    let (tid, result) = thread.ok()?.join().ok()?;
+    wait_until_gone(tid);
+    Some(result)
+}
+
 /// Waits until the kernel no longer counts a thread that has ended. A join returns when the thread has
 /// released its memory, but the thread counts against the limits until the kernel releases it. The kernel
 /// first decrements the count and then removes the thread from its table (`release_task` in `kernel/exit.c`).

@@ -57,6 +57,8 @@ pub struct Runtime {
     domain: Arc<Domain>,
     /// The controller's thread, where that is not one of tokio's.
     controller: Option<thread::JoinHandle<()>>,
+    /// The process that has built the runtime.
+    process: u32,
 }
 
 // As tokio's: a panic in `block_on` or in a task leaves the runtime usable.
@@ -107,6 +109,7 @@ impl Runtime {
             tokio: Some(tokio),
             domain,
             controller: None,
+            process: std::process::id(),
         }
     }
 
@@ -286,7 +289,11 @@ impl Runtime {
     fn end(&mut self) {
         if let Some(controller) = self.controller.take() {
             // It was asked to stop, and does so at its next iteration. Its panics are caught there.
-            let _ = controller.join();
+            // A forked child does not have that thread, and would wait for it for ever.
+            match self.process == std::process::id() {
+                true => drop(controller.join()),
+                false => std::mem::forget(controller),
+            }
         }
         self.domain.reports.close(REPORTS_WITHIN);
         self.free_waiting();

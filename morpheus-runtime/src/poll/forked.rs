@@ -115,3 +115,26 @@ fn a_child_of_the_raw_system_call_has_no_shared_memory() {
         assert_eq!(status_of(child as libc::pid_t), 0);
     });
 }
+
+/// A program that daemonizes after it has built its runtime goes on as a child, where the controller's thread is not.
+#[test]
+fn a_runtime_of_one_thread_ends_in_a_forked_child() {
+    let runtime = Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {});
+    // SAFETY: the child ends a runtime and itself. The C library keeps its allocator usable there, and no other thread
+    // of this process has a lock of the runtime. It is killed if it waits for a thread that is not there.
+    let child = unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(20);
+        }
+        child
+    };
+    if child == 0 {
+        let _ends = EndsOnPanic;
+        runtime.block_on(async {});
+        drop(runtime);
+        end(true);
+    }
+    assert_eq!(status_of(child), 0);
+}

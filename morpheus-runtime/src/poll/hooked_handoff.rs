@@ -31,6 +31,9 @@ use morpheus_system::threads;
 
 /// How long a thread waits for another one to take its core, in nanoseconds. A thread that has the core then polls inline.
 const TAKE_CORE_NS: u64 = 500_000_000;
+/// It looks at least this often within that time: else the process was stopped meanwhile, and with it the thread that is
+/// about to take the core.
+const LEAST_LOOKS: u32 = 100;
 /// After this time the thread asks whether any other can take the core, in nanoseconds.
 const ASK_POOL_NS: u64 = 20_000_000;
 /// How long no core is offered after that, in nanoseconds: the pool has no free thread and can start none.
@@ -233,14 +236,16 @@ impl CoreState<'_> {
     fn wait_for_change(&self, can_none: impl FnOnce() -> bool) -> bool {
         let begun_ns = clock::now_ns();
         let mut can_none = Some(can_none);
+        let mut looks = 0;
         loop {
+            looks += 1;
             let now = CoreState::of(self.core, self.metrics);
             // A thread whose own `block_in_place` ends takes the core as well, and then only parks tell.
             if now.thread != self.thread || now.parks != self.parks {
                 return true;
             }
             match clock::now_ns().saturating_sub(begun_ns) {
-                waited_ns if waited_ns >= TAKE_CORE_NS => return false,
+                waited_ns if waited_ns >= TAKE_CORE_NS && looks >= LEAST_LOOKS => return false,
                 waited_ns
                     if waited_ns >= ASK_POOL_NS && can_none.take().is_some_and(|ask| ask()) =>
                 {

@@ -21,6 +21,12 @@ pub enum BuildError {
     /// `worker_threads(0)`.
     #[error("worker_threads must be at least 1")]
     NoWorkers,
+    /// The variable `TOKIO_WORKER_THREADS` is set, and is no number of workers. Tokio panics then.
+    #[error("TOKIO_WORKER_THREADS is {value:?}: it must be a number, and at least 1")]
+    BadWorkersVariable {
+        /// The variable's value.
+        value: String,
+    },
     /// More threads than a runtime may have.
     #[error("{asked} workers and spares are more than the {max} that a runtime may have")]
     TooManyWorkers {
@@ -75,6 +81,7 @@ impl From<BuildError> for std::io::Error {
         let kind = match error {
             BuildError::Tokio(error) => return error,
             BuildError::NoWorkers
+            | BuildError::BadWorkersVariable { .. }
             | BuildError::TooManyWorkers { .. }
             | BuildError::NoBudget
             | BuildError::LinkOnOneThread

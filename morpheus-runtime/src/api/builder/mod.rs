@@ -163,8 +163,8 @@ impl Builder {
         }
     }
 
-    /// The number of workers that are always active. Default: the CPUs that affinity and quota leave. A
-    /// current-thread runtime has none.
+    /// The number of workers that are always active. Default: the variable `TOKIO_WORKER_THREADS`, as tokio's; without
+    /// it the CPUs that affinity and quota leave. A current-thread runtime has none.
     ///
     /// Tokio panics on 0; this builder reports [`BuildError::NoWorkers`].
     pub fn worker_threads(&mut self, threads: usize) -> &mut Self {

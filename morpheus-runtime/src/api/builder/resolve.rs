@@ -26,10 +26,31 @@ const CURRENT_THREAD_SLOTS: usize = 128;
 /// The maximum number of workers and spares. Tokio counts idle workers in 16 bits, and more threads than this
 /// are a mistake anyway.
 const MAX_WORKERS: usize = 4096;
+/// The number of threads that spares leave to blocking calls where the system gives few.
+const LEFT_FOR_BLOCKING_CALLS: usize = 8;
+/// The variable by which an operator sets the number of workers where the program does not: tokio's.
+const WORKERS_VARIABLE: &str = "TOKIO_WORKER_THREADS";
+
+/// Reads the number of workers from [`WORKERS_VARIABLE`]; `None` if it is not set.
+fn workers_of_environment() -> Result<Option<usize>, BuildError> {
+    let Some(value) = std::env::var_os(WORKERS_VARIABLE) else {
+        return Ok(None);
+    };
+    let number = value.to_str().and_then(|text| text.parse().ok());
+    match number {
+        Some(number) if number > 0 => Ok(Some(number)),
+        _ => Err(BuildError::BadWorkersVariable {
+            value: value.to_string_lossy().into_owned(),
+        }),
+    }
+}
 
 impl Builder {
     pub(super) fn settings(&self) -> Result<Settings, BuildError> {
-        let workers = self.worker_threads.unwrap_or_else(quota::cpus_paid_for);
+        let workers = match self.worker_threads {
+            Some(workers) => workers,
+            None => workers_of_environment()?.unwrap_or_else(quota::cpus_paid_for),
+        };
         if workers == 0 {
             return Err(BuildError::NoWorkers);
         }
@@ -64,13 +85,21 @@ impl Builder {
         })
     }
 
+    /// The number of spares if none is set: as many as fit, beside very many workers.
+    fn default_spares(&self, workers: usize) -> usize {
+        let spares = match () {
+            #[cfg(tokio_unstable)]
+            () if self.hands_off_every_task() => SPARES_WITH_HOOKS.max(workers),
+            () => MIN_DEFAULT_SPARES.max(workers.saturating_mul(2)),
+        };
+        spares.min(MAX_WORKERS.saturating_sub(workers))
+    }
+
     fn with_spares(&self, settings: Settings, workers: usize) -> Result<Settings, BuildError> {
         let wanted = match self.max_spares {
             _ if self.observes() => 0,
             Some(spares) => spares,
-            #[cfg(tokio_unstable)]
-            None if self.hands_off_every_task() => SPARES_WITH_HOOKS.max(workers),
-            None => MIN_DEFAULT_SPARES.max(workers.saturating_mul(2)),
+            None => self.default_spares(workers),
         };
         let asked = workers.saturating_add(wanted);
         if asked > MAX_WORKERS {
@@ -96,14 +125,17 @@ impl Builder {
         // When tokio cannot start a worker it panics half-way, and then waits for ever for the workers that
         // it has started. So the threads are counted before.
         let needed = workers + 1;
-        let asked = needed + wanted + usize::from(wants_keeper);
+        let asked = needed + wanted + usize::from(wants_keeper) + LEFT_FOR_BLOCKING_CALLS;
         let available = threads::available(asked, self.thread_stack_size);
         let Some(more) = available.checked_sub(needed) else {
             return Err(BuildError::TooFewThreads { available, needed });
         };
-        // The first of few threads is a spare, which helps against any task.
-        let kept = usize::from(wants_keeper && more > wanted.min(1));
-        let spares = wanted.min(more - kept);
+        // Of few threads the first two are left for a blocking call, which would wait for ever without any, and for the
+        // thread that reports; the third is a spare, which helps against any task.
+        let kept = usize::from(wants_keeper && more > 3 * wanted.min(1));
+        let rest = more - kept;
+        let left = LEFT_FOR_BLOCKING_CALLS.min(rest.div_ceil(2).max(2));
+        let spares = wanted.min(rest.saturating_sub(left));
         let under_pressure = RESERVE_UNDER_PRESSURE_PER_CPU * quota::cpus_paid_for();
         Ok(Settings {
             workers,
@@ -194,5 +226,20 @@ impl Builder {
             .max_blocking_threads(blocking_threads)
             .thread_name_fn(move || name())
             .build()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_number_of_spares_fits_beside_any_number_of_workers() {
+        let builder = Builder::new_multi_thread();
+        for workers in [1, 2, 64, 1_366, 1_920, 2_049, MAX_WORKERS - 1] {
+            let spares = builder.default_spares(workers);
+            assert!(spares > 0 && workers + spares <= MAX_WORKERS, "{workers}");
+        }
+        assert_eq!(builder.default_spares(MAX_WORKERS), 0);
     }
 }
