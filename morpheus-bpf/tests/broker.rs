@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -21,7 +22,7 @@ use libbpf_rs::query::MapInfoIter;
 use morpheus_common::abi;
 use morpheus_common::broker::{Refusal, Reply, Request};
 use morpheus_testing::lingering;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 /// A user other than root.
 const SOMEBODY: u32 = 12_345;
@@ -478,6 +479,32 @@ fn threads_of_another_namespace_are_looked_up_within_a_budget() {
     // An emulated CPU may be too slow to look at more threads than that.
     let is_too_slow = in_guest() && registered * 500 < 2 * ms;
     assert!(is_too_slow || line.contains("Rate"), "{line}");
+}
+
+/// A line that cannot be written is no reason to end: a machine would lose its scheduler when a disk is full.
+#[test]
+fn a_full_standard_error_ends_no_daemon() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("broker.sock");
+    let mut daemon = Command::new(program())
+        .args(["--observe", "--socket"])
+        .arg(&socket)
+        .stderr(File::create("/dev/full").unwrap())
+        .spawn()
+        .unwrap();
+    morpheus_testing::wait_for("the daemon", || {
+        let mut status = Command::new(program());
+        status.args(["status", "--json", "--socket"]).arg(&socket);
+        status.output().unwrap().status.success()
+    });
+    drop(Client::at(&socket));
+    rustix::process::kill_process(Pid::from_child(&daemon), Signal::TERM).unwrap();
+    let ended = daemon.wait().unwrap();
+    assert!(ended.success(), "{ended}");
 }
 
 /// Set for the process that becomes another program: path of the daemon's socket.

@@ -447,6 +447,15 @@ mod tests {
         builder.build().unwrap()
     }
 
+    /// One worker that polls the test's tasks alone: a canary is a task, and marked, as any other.
+    fn worker_without_canaries() -> Runtime {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(4);
+        #[cfg(feature = "unstable-ablation")]
+        builder.without(crate::Mechanism::Canary);
+        builder.build().unwrap()
+    }
+
     /// Spawns `future`, waits for it, and returns the totals of the caller's label after all threads have
     /// ended.
     #[track_caller]
@@ -512,7 +521,7 @@ mod tests {
 
     #[test]
     fn the_mark_of_a_task_serves_for_the_watched_future_that_it_is() {
-        let runtime = one_worker();
+        let runtime = worker_without_canaries();
         let at = Location::caller();
         let _context = runtime.enter();
         let spawn = |future: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
