@@ -104,6 +104,17 @@ pub struct Binding {
     pub tgid: u32,
 }
 
+impl Binding {
+    fn of(peer: &Peer, lease: LeaseNumber, slot: u32, tid: NonZeroU32) -> Binding {
+        Binding {
+            lease,
+            slot,
+            tid: tid.get(),
+            tgid: peer.tgid,
+        }
+    }
+}
+
 /// The operations of the kernel side that a session uses.
 pub trait KernelSide {
     /// A `morpheus_kernel_mode`.
@@ -388,12 +399,7 @@ impl Session {
             .map_err(|TooManyLookups| Refusal::Rate)?
             .and_then(NonZeroU32::new)
             .ok_or(Refusal::Thread)?;
-        let binding = |tid: NonZeroU32| Binding {
-            lease: lease.number,
-            slot,
-            tid: tid.get(),
-            tgid: self.peer.tgid,
-        };
+        let binding = |tid| Binding::of(&self.peer, lease.number, slot, tid);
         // Before the other is bound, which may be the process's first thread: `unbind` looks at that one, too.
         if let Some(before) = thread.take_if(|before| *before != tid) {
             kernel.unbind(binding(before));
@@ -413,12 +419,7 @@ impl Session {
         let lease = self.lease.as_mut().ok_or(Refusal::Order)?;
         let thread = lease.threads.get_mut(slot as usize).ok_or(Refusal::Slot)?;
         if let Some(tid) = thread.take() {
-            kernel.unbind(Binding {
-                lease: lease.number,
-                slot,
-                tid: tid.get(),
-                tgid: self.peer.tgid,
-            });
+            kernel.unbind(Binding::of(&self.peer, lease.number, slot, tid));
         }
         Ok(Answer::Plain(Reply::Unregistered { slot }))
     }
@@ -429,13 +430,8 @@ impl Session {
             return Vec::new();
         };
         for (slot, thread) in lease.threads.iter().enumerate() {
-            if let Some(tid) = thread {
-                kernel.unbind(Binding {
-                    lease: lease.number,
-                    slot: slot as u32,
-                    tid: tid.get(),
-                    tgid: self.peer.tgid,
-                });
+            if let &Some(tid) = thread {
+                kernel.unbind(Binding::of(&self.peer, lease.number, slot as u32, tid));
             }
         }
         kernel.close(lease.number);

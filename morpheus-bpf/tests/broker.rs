@@ -572,16 +572,10 @@ fn a_slot_passes_to_the_first_thread() {
     let daemon = Daemon::start(&[]);
     let client = Client::new(&daemon);
     client.register(0);
-    let (slot, tid) = (0, std::process::id());
-    assert_ne!(tid, gettid());
-    let first = pidfd(tid);
-    let reply = ask(
-        &client.socket,
-        Request::Register { slot, tid },
-        &[first.as_fd()],
-    );
-    assert_eq!(reply, Reply::Registered { slot });
-    assert!(is_bound(&first));
+    let first = std::process::id();
+    assert_ne!(first, gettid());
+    client.bind(0, first);
+    assert!(is_bound(&pidfd(first)));
     assert!(!is_bound(&pidfd(gettid())));
 }
 

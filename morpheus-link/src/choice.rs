@@ -103,6 +103,14 @@ pub enum LinkError {
 }
 
 impl LinkError {
+    /// The error of an operation on the link to the daemon at `path`.
+    pub(crate) fn failed(path: &std::path::Path, source: io::Error) -> LinkError {
+        LinkError::Failed {
+            path: path.display().to_string(),
+            source,
+        }
+    }
+
     /// The kind of an I/O error that says the same.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {

@@ -50,10 +50,7 @@ pub struct Client {
 /// Connects to a daemon, and maps the memory that it hands out.
 pub fn join(path: &Path, terms: Terms) -> Result<(Client, SharedArea, Ring), LinkError> {
     let named = || path.display().to_string();
-    let failed = |source: io::Error| LinkError::Failed {
-        path: named(),
-        source,
-    };
+    let failed = |source| LinkError::failed(path, source);
     let socket = connect(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             LinkError::Absent { path: named() }

@@ -65,10 +65,9 @@ impl Place {
         // SAFETY: the mapping is the caller's. The advice changes nothing in this process.
         unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxDontFork)? };
         let place = Place::taken();
-        // Relaxed: the store to `start` releases it.
+        // Relaxed: `enter` releases it.
         place.bytes.store(bytes, Ordering::Relaxed);
-        // Release, pairs with the Acquire in `replace`: a thread that reads `start` sees the length.
-        place.start.store(start.as_ptr(), Ordering::Release);
+        place.enter(start);
         Ok(place)
     }
 
@@ -104,10 +103,10 @@ impl Place {
         !self.start.load(Ordering::Relaxed).is_null()
     }
 
-    /// Begins the replacement anew, after [`leave`](Place::leave), for memory of the same length at the same addresses
-    /// that children do not inherit.
+    /// Begins the replacement of the mapping in children, also anew after [`leave`](Place::leave), for memory of the same
+    /// length at the same addresses that children do not inherit.
     pub(crate) fn enter(&self, start: NonNull<u8>) {
-        // Release, as in `keep_out`.
+        // Release, pairs with the Acquire in `replace`: a thread that reads `start` sees the length.
         self.start.store(start.as_ptr(), Ordering::Release);
     }
 

@@ -137,10 +137,7 @@ pub fn start<H: Host>(host: &Arc<H>, link: Link, socket: Option<PathBuf>) -> Res
         return Ok(());
     }
     let path = named.unwrap_or_else(|| DEFAULT_SOCKET.into());
-    let failed = |source: io::Error| LinkError::Failed {
-        path: path.display().to_string(),
-        source,
-    };
+    let failed = |source| LinkError::failed(&path, source);
     let (sender, first) = bounded(1);
     let started = begin(host.clone(), path.clone(), sender);
     match (started, link) {
@@ -224,10 +221,8 @@ fn keep<H: Host>(host: &Arc<H>, path: &Path, first: &mut Option<Sender<Result<()
     while !host.link().stops() {
         host.slots().return_memory();
         let joined = client::join(path, host.terms()).and_then(|(client, shared, ring)| {
-            Session::begin(&**host, client, shared, ring).map_err(|source| LinkError::Failed {
-                path: path.display().to_string(),
-                source,
-            })
+            let begun = Session::begin(&**host, client, shared, ring);
+            begun.map_err(|source| LinkError::failed(path, source))
         });
         let (result, session) = match joined {
             // Before the first answer: the thread that gets it finds the link in force.

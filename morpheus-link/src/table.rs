@@ -274,6 +274,13 @@ impl Table {
         Ok(Lease(area))
     }
 
+    /// Shares memory as a daemon would, from a plain memory file.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn share_for_tests(&self) -> Lease {
+        let shared = SharedArea::for_tests(self.room());
+        self.share(shared).expect("room for the memory")
+    }
+
     /// Returns the memory of earlier daemons to the kernel, where no slot is left in it. A daemon charges it until then,
     /// and may refuse this process for it.
     pub fn return_memory(&self) {
@@ -371,7 +378,7 @@ mod tests {
 
     /// Shares memory, moves slot 0 there, has it poll once, and returns the lease and the number of that poll.
     fn poll_in_shared_memory(table: &Table) -> (Lease, u64) {
-        let lease = table.share(SharedArea::for_tests(table.room())).unwrap();
+        let lease = table.share_for_tests();
         table.settle(0);
         assert!(ptr::eq(table.runtime(0), table.slot_in(lease, 0)));
         let seq = table.runtime(0).begin_poll();
@@ -388,7 +395,7 @@ mod tests {
             table.use_own_memory();
             table.settle(0);
             assert_ne!(table.slot_in(first, 0).observe_poll(), 0, "the old words");
-            let next = table.share(SharedArea::for_tests(table.room())).unwrap();
+            let next = table.share_for_tests();
             assert_eq!(next, first);
             assert_eq!(table.slot_in(next, 0).observe_poll(), 0, "new memory");
             table.use_own_memory();
@@ -461,7 +468,7 @@ mod tests {
         let (first, last) = poll_in_shared_memory(&table);
         table.use_own_memory();
         table.give_back(0);
-        let next = table.share(SharedArea::for_tests(table.room())).unwrap();
+        let next = table.share_for_tests();
         assert_eq!(next, first);
         assert_eq!(table.take(), Some(0));
         table.settle(0);

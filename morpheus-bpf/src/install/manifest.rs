@@ -113,15 +113,10 @@ pub struct Manifest {
 impl Manifest {
     /// Adds a file, in the place of those of the same path.
     pub(super) fn put(&mut self, entry: Entry) {
-        let is_same = |old: &Entry| old.path == entry.path;
-        let Some(at) = self.entries.iter().position(is_same) else {
-            self.entries.push(entry);
-            return;
-        };
-        let later = self.entries.split_off(at + 1);
+        let first = self.entries.iter().position(|old| old.path == entry.path);
+        self.entries.retain(|old| old.path != entry.path);
         self.entries
-            .extend(later.into_iter().filter(|old| !is_same(old)));
-        self.entries[at] = entry;
+            .insert(first.unwrap_or(self.entries.len()), entry);
     }
 
     /// Adds a file beside those of the same path: one of them is there, and it is not known which.

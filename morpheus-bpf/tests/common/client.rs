@@ -83,18 +83,21 @@ impl Client {
 
     /// Registers the calling thread, parked: else each of its waits, for an event too, would be an event.
     pub fn register(&self, slot: u32) -> &'static RuntimeSlot {
-        let tid = gettid();
-        let pidfd = pidfd(tid);
-        let reply = ask(
-            &self.socket,
-            Request::Register { slot, tid },
-            &[pidfd.as_fd()],
-        );
-        assert_eq!(reply, Reply::Registered { slot });
+        self.bind(slot, gettid());
         let runtime = self.runtime_slot(slot);
         runtime.park();
         runtime.set_state(WorkerState::Running);
         runtime
+    }
+
+    /// Gives a slot to a thread of this process.
+    pub fn bind(&self, slot: u32, tid: u32) {
+        let reply = ask(
+            &self.socket,
+            Request::Register { slot, tid },
+            &[pidfd(tid).as_fd()],
+        );
+        assert_eq!(reply, Reply::Registered { slot });
     }
 
     pub fn runtime_slot(&self, slot: u32) -> &'static RuntimeSlot {

@@ -82,7 +82,6 @@ mod tests {
     use super::*;
     use crate::poll::own_slot;
     use crate::{Builder, Link, Watch as _};
-    use morpheus_link::area::SharedArea;
     use morpheus_link::handle;
 
     /// A daemon joins within one section, and leaves within the next.
@@ -99,7 +98,7 @@ mod tests {
                 own_slot::with_domain(|domain, _| act(&domain.slots)).unwrap();
             };
             let shares: fn(&morpheus_link::table::Table) = |table| {
-                table.share(SharedArea::for_tests(table.room())).unwrap();
+                table.share_for_tests();
             };
             for moves in [shares, morpheus_link::table::Table::use_own_memory] {
                 let before = slot();

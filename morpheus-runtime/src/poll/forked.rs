@@ -4,7 +4,6 @@ use std::io;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use morpheus_link::area::SharedArea;
 use morpheus_link::handle;
 use morpheus_link::table::Table;
 
@@ -24,7 +23,7 @@ fn in_shared_memory(f: impl FnOnce(CriticalSection) + Send + 'static) {
             own_slot::with_domain(|domain, _| act(&domain.slots)).unwrap();
         };
         let share: fn(&Table) = |slots| {
-            slots.share(SharedArea::for_tests(slots.room())).unwrap();
+            slots.share_for_tests();
         };
         // An earlier daemon's, whose place the present one's takes.
         for act in [share, Table::use_own_memory, Table::return_memory, share] {

@@ -293,7 +293,6 @@ mod tests {
     use crate::poll::own_slot;
     use crate::{Builder, Link, Runtime};
     use morpheus_common::slot::SlotFlag;
-    use morpheus_link::area::SharedArea;
     use morpheus_system::slice;
 
     fn one_worker() -> Runtime {
@@ -395,8 +394,7 @@ mod tests {
             let begin = |domain: &Arc<Domain>, index| {
                 let mark = HandoffMark::begin(domain, index, slot).unwrap();
                 assert!(slot.runtime.has_flag(SlotFlag::Handoff));
-                let shared = SharedArea::for_tests(domain.slots.room());
-                domain.slots.share(shared).unwrap();
+                domain.slots.share_for_tests();
                 mark
             };
             let mark = own_slot::with_domain(begin).unwrap();

@@ -441,16 +441,19 @@ mod tests {
 
     const NAP: Duration = Duration::from_millis(100);
 
-    fn one_worker() -> Runtime {
+    fn of_one_worker() -> Builder {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).max_spares(4);
-        builder.build().unwrap()
+        builder
+    }
+
+    fn one_worker() -> Runtime {
+        of_one_worker().build().unwrap()
     }
 
     /// One worker that polls the test's tasks alone: a canary is a task, and marked, as any other.
     fn worker_without_canaries() -> Runtime {
-        let mut builder = Builder::new_multi_thread();
-        builder.worker_threads(1).max_spares(4);
+        let mut builder = of_one_worker();
         #[cfg(feature = "unstable-ablation")]
         builder.without(crate::Mechanism::Canary);
         builder.build().unwrap()
