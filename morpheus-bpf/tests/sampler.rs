@@ -4,11 +4,13 @@
 
 mod common;
 
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 
 use common::patient::{Process, built, doing, is_at};
-use morpheus_doctor::model::{Finding, Method, Report};
+use morpheus_doctor::model::{Doing, Finding, Method, Report};
 use morpheus_patients::{CULPRIT, Fault, Patient};
 use morpheus_testing::{skip, skip_unless_required};
 
@@ -120,6 +122,70 @@ fn a_service_that_a_script_becomes_later_is_looked_at() {
     assert_eq!(report.runtimes.len(), 1, "{:?}", report.notes);
     assert_eq!(report.ended, "the time was over");
     assert!(!report.findings.is_empty(), "{:?}", report.notes);
+}
+
+/// Set for the process that hangs.
+const HANGS: &str = "MORPHEUS_TEST_HANGS";
+
+/// Workers of a runtime that wait for ever.
+fn hang() {
+    #[inline(never)]
+    fn waits_for_ever() {
+        let (_sender, receiver) = mpsc::channel::<()>();
+        println!("waits");
+        let _ = receiver.recv();
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
+    for _ in 0..2 {
+        runtime.spawn(async { waits_for_ever() });
+    }
+    std::thread::sleep(std::time::Duration::from_secs(300));
+}
+
+/// Nothing happens in a service that hangs, and all that was of interest was over when the doctor came.
+#[test]
+fn a_service_that_hangs_is_diagnosed() {
+    if std::env::var_os(HANGS).is_some() {
+        return hang();
+    }
+    let mut service = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "a_service_that_hangs_is_diagnosed",
+            "--nocapture",
+        ])
+        .env(HANGS, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(service.stdout.take().unwrap()).lines();
+    let waits = lines.filter(|line| line.as_ref().is_ok_and(|line| line.ends_with("waits")));
+    assert_eq!(waits.take(2).count(), 2);
+    let reports = [&["--no-bpf"][..], &[]].map(|method| {
+        let output = Command::new(env!("CARGO_BIN_EXE_morpheus-doctor"))
+            .args(method)
+            .args(["--json", "--duration", "2", "--pid"])
+            .arg(service.id().to_string())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        serde_json::from_slice(&output.stdout)
+    });
+    service.kill().unwrap();
+    service.wait().unwrap();
+    for report in reports {
+        let report: Report = report.unwrap();
+        let [finding] = &report.findings[..] else {
+            panic!("{report:?}");
+        };
+        let culprit = &finding.stack.culprit().unwrap().function;
+        assert!(culprit.ends_with("waits_for_ever"), "{culprit}");
+        assert_eq!((finding.doing, finding.count), (Doing::Blocked, 2));
+        assert!(finding.unserved_ns > report.length_ns / 3, "{finding:?}");
+    }
 }
 
 #[test]

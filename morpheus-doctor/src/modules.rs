@@ -4,6 +4,7 @@
 //! and after it was replaced; where that is refused, through `/proc/PID/exe` and `/proc/PID/root`. The kernel's own page of
 //! code (`[vdso]`) is read from memory. Nothing in a file is believed further than a wrong name goes.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -13,9 +14,14 @@ use std::sync::Arc;
 
 use framehop::{ExplicitModuleSectionInfo, Module as Tables};
 use object::read::ReadCache;
-use object::{Object as _, ObjectSection as _, ObjectSegment as _, ReadRef, SegmentFlags};
+use object::{Object as _, ObjectSection, ObjectSegment as _, ReadRef, SegmentFlags};
 
 use crate::memory::{Mapping, Memory};
+
+/// The kernel's own page of code.
+const VDSO: &str = "[vdso]";
+/// No section that is read is longer: those of a program of 1 GB are not.
+const MOST_BYTES: u64 = 1 << 30;
 
 /// The bytes of a table.
 pub(crate) type Bytes = Arc<[u8]>;
@@ -74,22 +80,24 @@ pub(crate) struct Loaded {
     pub(crate) tables: Tables<Bytes>,
 }
 
-/// Opens what is mapped and executable.
+/// Opens what is mapped. Each is code ([`may_be_module`]).
 pub(crate) fn load(pid: u32, mappings: &[Mapping]) -> Vec<Loaded> {
     let memory = Memory::of(pid);
     let program = std::fs::read_link(format!("/proc/{pid}/exe"))
         .map(|path| path.to_string_lossy().into_owned())
         .unwrap_or_default();
-    let mut loaded: Vec<Loaded> = Vec::new();
-    for mapping in mappings.iter().filter(|mapping| mapping.is_executable) {
-        let read = match mapping.path.as_str() {
-            "[vdso]" => of_memory(memory, mapping),
-            path if path.starts_with('/') => of_file(pid, mapping, path == program),
-            _ => None,
-        };
-        loaded.extend(read);
-    }
-    loaded
+    let modules = mappings
+        .iter()
+        .filter_map(|mapping| match mapping.path.as_str() {
+            VDSO => of_memory(memory, mapping),
+            path => of_file(pid, mapping, path == program),
+        });
+    modules.collect()
+}
+
+/// Whether it is code of a file, or the kernel's.
+pub(crate) fn may_be_module(mapping: &Mapping) -> bool {
+    mapping.is_executable && (mapping.path.starts_with('/') || mapping.path == VDSO)
 }
 
 fn of_file(pid: u32, mapping: &Mapping, is_program: bool) -> Option<Loaded> {
@@ -121,6 +129,15 @@ fn open(path: &Path) -> io::Result<File> {
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     options.open(path)
+}
+
+/// The bytes of a section, which the file says the number of: it may be compressed, and it may be holes.
+pub(crate) fn content_of<'data>(section: &impl ObjectSection<'data>) -> Option<Cow<'data, [u8]>> {
+    let length = section.compressed_file_range().ok()?.uncompressed_size;
+    match length.max(section.size()) {
+        0..=MOST_BYTES => section.uncompressed_data().ok(),
+        _ => None,
+    }
 }
 
 fn of_memory(memory: Memory, mapping: &Mapping) -> Option<Loaded> {
@@ -155,7 +172,7 @@ fn read<'data, R: ReadRef<'data>>(
         .wrapping_sub(segment.address().wrapping_sub(offset));
     let section = |name: &str| {
         let section = file.section_by_name(name)?;
-        let bytes: Bytes = section.uncompressed_data().ok()?.into();
+        let bytes: Bytes = content_of(&section)?.into();
         let start = section.address();
         Some((start..start.checked_add(section.size())?, bytes))
     };

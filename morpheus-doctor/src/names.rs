@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use addr2line::{Loader, demangle_auto};
 use morpheus_stacks::owner;
 use object::read::ReadCache;
-use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
+use object::{Object as _, ObjectSymbol as _};
 
 use crate::locations::Locations;
 use crate::model::{Frame, Owner};
-use crate::modules::Module;
+use crate::modules::{Module, content_of};
 use crate::unwind::{Position, Walker};
 
 /// The nearest symbol is named up to this distance: a larger one is another function's.
@@ -241,7 +241,7 @@ impl Program {
         let mut program = Program::default();
         if let Some(data) = file
             .section_by_name(".rodata")
-            .and_then(|section| section.uncompressed_data().ok())
+            .and_then(|section| content_of(&section))
         {
             program.libraries = crates_in(&data);
             program.has_tokio = memchr::memmem::find(&data, b"/tokio-1.").is_some();

@@ -204,9 +204,9 @@ fn watch(
         if now >= show_again {
             show_again = now + SHOWN;
             if let Some(live) = &mut live {
-                live.draw(&diagnosis.report(source, ""))?;
+                live.draw(&diagnosis.report_so_far(source))?;
             } else if progress {
-                let report = diagnosis.report(source, "");
+                let report = diagnosis.report_so_far(source);
                 eprint!("\r\x1b[K{}", words::progress_line(&report));
             }
         }

@@ -214,6 +214,18 @@ impl Target {
         Some(status.stx_mode.into())
     }
 
+    /// How many times one of its threads was taken off its CPU; None of one that is gone.
+    #[must_use]
+    pub fn switches(&self, tid: u32) -> Option<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/task/{tid}/status", self.pid)).ok()?;
+        let number = |line: &str| {
+            let (name, value) = line.split_once(':')?;
+            let is_one = name.ends_with("voluntary_ctxt_switches");
+            is_one.then(|| value.trim().parse::<u64>().ok())?
+        };
+        status.lines().filter_map(number).reduce(u64::wrapping_add)
+    }
+
     /// The system call in which one of its threads sleeps, with the stack pointer and the instruction pointer. None of a thread that
     /// runs, or that is gone; the inner None where it sleeps in none.
     #[must_use]
@@ -325,6 +337,7 @@ mod tests {
         assert!(target.threads().contains(&target.pid));
         assert_eq!(target.name_of(target.pid), Some(target.name.clone()));
         assert_eq!(target.own_number_of(target.pid), Some(target.pid));
+        assert!(target.switches(target.pid) > Some(0) && target.switches(u32::MAX).is_none());
     }
 
     #[test]

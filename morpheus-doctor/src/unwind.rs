@@ -18,7 +18,7 @@ use framehop::{FrameAddress, MayAllocateDuringUnwind, Unwinder as _};
 #[cfg(target_arch = "x86_64")]
 use crate::frame::TARGET;
 use crate::frame::{self, BEGINNING, Beginning};
-use crate::memory::Memory;
+use crate::memory::{Mapping, Memory};
 use crate::modules::{self, Bytes, Module};
 
 #[cfg(target_arch = "x86_64")]
@@ -32,6 +32,8 @@ type Cache = CacheAarch64<MayAllocateDuringUnwind>;
 
 /// The most frames of a stack: deep recursion is cut off.
 const MOST_FRAMES: usize = 256;
+/// More files with code are not read: a process may map one many times, and each place has tables of its own.
+const MOST_MODULES: usize = 4_096;
 /// How much of a stack is read of a thread that sleeps, in bytes.
 pub const MOST_READ: usize = 32 * 1024;
 /// How far above the stack pointer a return address is searched for.
@@ -105,6 +107,8 @@ pub struct Walker {
     pid: u32,
     unwinder: Unwinder,
     modules: Vec<Module>,
+    /// What was tried, whether it is a module or none.
+    code: Vec<Mapping>,
 }
 
 impl std::fmt::Debug for Walker {
@@ -123,20 +127,42 @@ impl Walker {
     ///
     /// Without the right to see what is mapped there.
     pub fn new(pid: u32) -> io::Result<Walker> {
-        let memory = Memory::of(pid);
-        let mapped = memory.mappings()?;
-        let mut unwinder = Unwinder::new();
-        let mut modules = Vec::new();
-        for loaded in modules::load(pid, &mapped) {
-            unwinder.add_module(loaded.tables);
-            modules.push(loaded.module);
-        }
-        Ok(Walker {
-            memory,
+        let mut walker = Walker {
+            memory: Memory::of(pid),
             pid,
-            unwinder,
-            modules,
-        })
+            unwinder: Unwinder::new(),
+            modules: Vec::new(),
+            code: Vec::new(),
+        };
+        walker.reload()?;
+        Ok(walker)
+    }
+
+    /// Reads what was loaded since, and forgets what is not there any more. A program that compiles as it runs has new code all the
+    /// time, but no new files: then nothing is read but the list of mappings.
+    ///
+    /// # Errors
+    ///
+    /// Without the right to see what is mapped there.
+    pub fn reload(&mut self) -> io::Result<()> {
+        let mut code = self.memory.mappings()?;
+        code.retain(modules::may_be_module);
+        code.truncate(MOST_MODULES);
+        let gone: Vec<Mapping> = self
+            .code
+            .extract_if(.., |one| !code.contains(one))
+            .collect();
+        for gone in gone {
+            self.unwinder.remove_module(gone.range.start);
+            self.modules.retain(|module| module.code != gone.range);
+        }
+        code.retain(|one| !self.code.contains(one));
+        for loaded in modules::load(self.pid, &code) {
+            self.unwinder.add_module(loaded.tables);
+            self.modules.push(loaded.module);
+        }
+        self.code.append(&mut code);
+        Ok(())
     }
 
     /// The module that an address is in.
@@ -425,7 +451,62 @@ enum Step {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
+    use std::path::Path;
+    use std::ptr;
+
     use super::*;
+
+    #[test]
+    fn each_file_is_read_once_and_forgotten_when_it_is_gone() {
+        let own = std::process::id();
+        let mut walker = Walker::new(own).unwrap();
+        let tables = |walker: &Walker| -> Vec<_> {
+            let modules = walker.modules().iter();
+            let tables = modules.map(|module| module.functions.as_ref());
+            tables
+                .map(|table| table.map(|(_, bytes)| bytes.as_ptr()))
+                .collect()
+        };
+        let before = tables(&walker);
+        walker.reload().unwrap();
+        assert_eq!(tables(&walker), before);
+        // The program's code once more, as a library that is loaded later.
+        let program = std::fs::read_link("/proc/self/exe").unwrap();
+        let mappings = Memory::of(own).mappings().unwrap();
+        let code = mappings
+            .iter()
+            .find(|one| one.is_executable && Path::new(&one.path) == program);
+        let (code, file) = (code.unwrap(), std::fs::File::open(&program).unwrap());
+        let length = (code.range.end - code.range.start) as usize;
+        // SAFETY: a new mapping, wherever the kernel likes, which nothing refers to.
+        let again = unsafe {
+            let rights = libc::PROT_READ | libc::PROT_EXEC;
+            let offset = code.offset as libc::off_t;
+            libc::mmap(
+                ptr::null_mut(),
+                length,
+                rights,
+                libc::MAP_PRIVATE,
+                file.as_raw_fd(),
+                offset,
+            )
+        };
+        assert_ne!(again, libc::MAP_FAILED);
+        assert!(walker.is_unknown_code(again as u64));
+        walker.reload().unwrap();
+        assert_eq!(tables(&walker)[..before.len()], before);
+        assert_eq!(
+            walker
+                .module_of(again as u64)
+                .map(|module| module.code.start),
+            Some(again as u64)
+        );
+        // SAFETY: the mapping from above, to which nothing refers.
+        assert_eq!(unsafe { libc::munmap(again, length) }, 0);
+        walker.reload().unwrap();
+        assert_eq!(tables(&walker), before);
+    }
 
     #[test]
     fn nonsense_has_one_frame() {

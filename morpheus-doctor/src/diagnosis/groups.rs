@@ -18,6 +18,7 @@ const DIGITS: u8 = 3;
 /// The most that is told apart of a kind. Each file has a name, and each depth of a recursion a stack of its own.
 const MOST_KINDS: usize = 1_000;
 
+#[derive(Clone)]
 pub(super) struct Group {
     finding: Option<Finding>,
     lengths: Histogram<u32>,

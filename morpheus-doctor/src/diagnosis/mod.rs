@@ -5,8 +5,10 @@
 //!              ├────────► learning.rs  tells the source which threads are workers, and how parks and polls are known
 //!              └────────► polls.rs     keeps the stacks of long polls, and counts those that are over
 //!                           └────────► groups.rs  adds up those with one culprit
+//! /proc  ──► before.rs     knows the threads that slept in a poll when the run began: they have no events
 //! ```
 
+mod before;
 mod groups;
 mod learning;
 mod polls;
@@ -23,9 +25,10 @@ use crate::labels::Labels;
 use crate::memory::Memory;
 use crate::model::{Flavor, Report, Runtime, Thread};
 use crate::report::units::duration;
-use crate::source::{Event, Reason, Source, SystemCall, now_ns};
+use crate::source::{Event, Named, Progress, Reason, Source, SystemCall, now_ns};
 use crate::target::Target;
 use crate::unwind::{Registers, StackCopy};
+use before::Before;
 use learning::{Learning, Taken};
 use polls::{Copied, Polls};
 use reader::Reader;
@@ -39,6 +42,7 @@ pub struct Diagnosis {
     reader: Reader,
     learning: Learning,
     polls: Polls,
+    before: Before,
     labels: Labels,
     began_ns: u64,
     /// The CPU time that the host had taken before.
@@ -70,6 +74,7 @@ impl Diagnosis {
             reader: Reader::new(target.pid)?,
             learning: Learning::new(target.pid),
             polls: Polls::new(longer_than_ns),
+            before: Before::default(),
             began_ns: now_ns(),
             stolen_before_ns: steal::stolen_ns(),
             longer_than_ns,
@@ -99,10 +104,14 @@ impl Diagnosis {
     /// Reads the stacks of all threads that sleep now, as `/proc` tells them, and learns from them.
     pub fn survey(&mut self, source: &mut dyn Source) {
         for tid in self.target.threads() {
+            let switches = self.target.switches(tid);
             let Some((call, copy)) = sleeping_stack(&self.target, tid) else {
                 continue;
             };
             let understood = self.reader.read(tid, &copy, call);
+            if let Does::Polls { .. } = understood.anatomy.does {
+                self.before.note(&self.target, tid, switches);
+            }
             let stack = Taken {
                 tid,
                 copy: &copy,
@@ -177,9 +186,10 @@ impl Diagnosis {
         }
     }
 
-    /// Counts the polls that have not ended. Call it once, when the run is over.
+    /// Counts the polls that have not ended. Call it once, when the run is over; [`Diagnosis::report_so_far`] is for before.
     pub fn finish(&mut self, source: &mut dyn Source) {
         let mut asleep = HashMap::new();
+        let mut unseen = self.before.still(&self.target);
         for event in source.sleepers() {
             if let Event::Stack {
                 progress,
@@ -188,26 +198,70 @@ impl Diagnosis {
                 named,
                 ..
             } = event
+                // A source that samples does not know that it is one poll.
+                && (progress.is_exact || unseen.iter().all(|(tid, _)| *tid != progress.tid))
             {
-                let understood = self.reader.read(progress.tid, &copy, system_call);
-                let (target, names) = (&self.target, &self.reader.names);
-                self.polls.add_stack(
-                    target,
-                    names,
-                    Copied {
-                        progress,
-                        reason: Reason::Woke,
-                        system_call,
-                        named: &named,
-                        copy: &copy,
-                        label: progress.label.and_then(|label| self.labels.name(label)),
-                    },
-                    &understood,
-                );
+                self.goes_on(progress, &copy, system_call, &named);
                 asleep.insert(progress.tid, progress);
             }
         }
+        unseen.retain(|(tid, _)| !asleep.contains_key(tid));
+        let asleep_since = asleep.values().map(|one| (one.tid, one.began_ns));
+        let all_asleep: Vec<_> = asleep_since.chain(unseen.iter().copied()).collect();
+        let workers = source.workers();
+        for (tid, since_ns) in unseen {
+            let Some((call, copy)) = sleeping_stack(&self.target, tid) else {
+                continue;
+            };
+            let own = workers.iter().find(|(worker, _)| *worker == tid);
+            let runtime = own.map(|&(_, runtime)| runtime);
+            let now_ns = now_ns();
+            let unserved_since_ns = before::unserved_since(&workers, runtime, &all_asleep);
+            let progress = Progress {
+                now_ns,
+                blocked_ns: now_ns.saturating_sub(since_ns),
+                unserved_ns: unserved_since_ns
+                    .map_or(0, |since_ns| now_ns.saturating_sub(since_ns)),
+                runtime,
+                is_exact: true,
+                ..Progress::at(tid, since_ns)
+            };
+            self.goes_on(progress, &copy, call, &Named::default());
+            asleep.insert(tid, progress);
+        }
         self.polls.finish(&asleep);
+    }
+
+    /// Adds the stack of a poll that has not ended, and whose thread sleeps.
+    fn goes_on(
+        &mut self,
+        progress: Progress,
+        copy: &StackCopy,
+        system_call: Option<SystemCall>,
+        named: &Named,
+    ) {
+        let understood = self.reader.read(progress.tid, copy, system_call);
+        let copied = Copied {
+            progress,
+            reason: Reason::Woke,
+            system_call,
+            named,
+            copy,
+            label: progress.label.and_then(|label| self.labels.name(label)),
+        };
+        let (target, names) = (&self.target, &self.reader.names);
+        self.polls.add_stack(target, names, copied, &understood);
+    }
+
+    /// The report of a run that goes on, to be shown meanwhile: polls that have not ended count until now. Of samples it has
+    /// theirs alone.
+    pub fn report_so_far(&mut self, source: &mut dyn Source) -> Report {
+        let so_far = self.polls.so_far();
+        let polls = std::mem::replace(&mut self.polls, so_far);
+        self.finish(source);
+        let report = self.report(source, "");
+        self.polls = polls;
+        report
     }
 
     /// The report of the run until now.

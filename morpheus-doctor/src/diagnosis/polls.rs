@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::rc::Rc;
 
 use super::groups::{Group, Key, key_of};
 use super::reader::Understood;
@@ -29,10 +30,11 @@ const MOST_PATHS: usize = 20_000;
 const OTHER_PATHS: &str = "(other stacks)";
 
 /// A poll that goes on, of which stacks were copied.
+#[derive(Clone)]
 struct OpenPoll {
     /// Of its last stack.
     last: Progress,
-    stacks: Vec<Seen>,
+    stacks: Vec<Rc<Seen>>,
 }
 
 impl OpenPoll {
@@ -98,13 +100,13 @@ impl Seen {
     }
 }
 
-/// The long polls of a run.
-#[derive(Default)]
+/// The long polls of a run. Stacks and groups are shared with the copy that shows the run so far.
+#[derive(Clone, Default)]
 pub(super) struct Polls {
     longer_than_ns: u64,
     /// By thread.
     open: HashMap<u32, OpenPoll>,
-    groups: Vec<Group>,
+    groups: Vec<Rc<Group>>,
     by_key: HashMap<Key, usize>,
     list: Vec<LongPoll>,
     /// Of polls that waited for a lock: which poll, which thread gave it to them, and when.
@@ -159,7 +161,7 @@ impl Polls {
         let identity = identity_of(understood, culprit, copy);
         let sleeps = reason == Reason::Woke;
         poll.thin_out();
-        poll.stacks.push(Seen {
+        poll.stacks.push(Rc::new(Seen {
             reason,
             now_ns: progress.now_ns,
             stack: Stack { frames, culprit },
@@ -167,7 +169,7 @@ impl Polls {
             wait: sleeps.then(|| waits::wait_of(target, system_call, named)),
             system_call: system_call.filter(|_| sleeps).and_then(waits::name_of),
             label: label.map(str::to_owned),
-        });
+        }));
     }
 
     /// Counts a poll that is over, or that goes on when the run ends.
@@ -202,9 +204,10 @@ impl Polls {
             true => open
                 .stacks
                 .iter()
+                .map(Rc::as_ref)
                 .filter(|seen| seen.reason == wanted)
                 .collect(),
-            false => open.stacks.iter().collect(),
+            false => open.stacks.iter().map(Rc::as_ref).collect(),
         };
         let is_one = match doing {
             Doing::Computing => fitting.len() >= ALIKE && are_alike(&fitting),
@@ -221,10 +224,10 @@ impl Polls {
         self.in_all += 1;
         let key = key_of(doing, &seen.stack);
         let group = *self.by_key.entry(key).or_insert_with(|| {
-            self.groups.push(Group::default());
+            self.groups.push(Rc::default());
             self.groups.len() - 1
         });
-        self.groups[group].add(doing, progress, length_ns, seen);
+        Rc::make_mut(&mut self.groups[group]).add(doing, progress, length_ns, seen);
         let mut from = progress.began_ns;
         for (index, seen) in fitting.iter().enumerate() {
             let to = match fitting.get(index + 1) {
@@ -255,6 +258,14 @@ impl Polls {
                 finding: Some(group),
             });
         }
+    }
+
+    /// A copy to be shown while the run goes on, without the samples so far: they are many, and only a whole report shows them.
+    pub(super) fn so_far(&mut self) -> Polls {
+        let samples = std::mem::take(&mut self.samples);
+        let copy = self.clone();
+        self.samples = samples;
+        copy
     }
 
     /// Counts the polls that have not ended; `asleep` are those whose threads sleep. Of the others their last stack tells.
@@ -487,7 +498,7 @@ mod tests {
         };
         OpenPoll {
             last,
-            stacks: vec![seen],
+            stacks: vec![Rc::new(seen)],
         }
     }
 
@@ -496,10 +507,10 @@ mod tests {
         let mut poll = OpenPoll::at(exact(1, 1_000_000));
         for now_ns in 0..1_000_000 {
             poll.thin_out();
-            poll.stacks.push(Seen {
+            poll.stacks.push(Rc::new(Seen {
                 now_ns,
                 ..Seen::of(Stack::default())
-            });
+            }));
         }
         let times: Vec<u64> = poll.stacks.iter().map(|seen| seen.now_ns).collect();
         assert!(times.len() <= MOST_STACKS, "{}", times.len());
@@ -529,6 +540,35 @@ mod tests {
         };
         assert_eq!(first(900_000), Doing::Blocked);
         assert_eq!(first(1_100_000), Doing::Computing);
+    }
+
+    #[test]
+    fn a_poll_that_goes_on_is_shown_meanwhile_and_counts_once() {
+        let mut polls = Polls::new(1_000_000);
+        let first = Progress {
+            cpu_ns: 2_000_000,
+            ..exact(1, 2_000_000)
+        };
+        polls.open.insert(1, open(first, Reason::Computes));
+        polls.end(first, false);
+        let second = Progress {
+            cpu_ns: 30_000_000,
+            ..exact(1, 30_000_000)
+        };
+        polls.open.insert(1, open(second, Reason::Computes));
+        for _ in 0..2 {
+            let mut so_far = polls.so_far();
+            so_far.finish(&HashMap::new());
+            let (findings, shown, samples) = so_far.sum();
+            assert_eq!((findings[0].count, shown.len()), (2, 2));
+            assert!(findings[0].longest_ns >= 30_000_000);
+            // Of the one that goes on.
+            assert_eq!(samples.len(), 1);
+        }
+        let (findings, shown, samples) = polls.sum();
+        assert_eq!((findings[0].count, shown.len(), samples.len()), (1, 1, 1));
+        polls.end(second, false);
+        assert_eq!(polls.sum().0[0].count, 2);
     }
 
     #[test]

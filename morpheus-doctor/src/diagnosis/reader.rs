@@ -79,11 +79,9 @@ impl Reader {
         copy: &StackCopy,
         call: Option<SystemCall>,
     ) -> Understood {
-        if self.walker.is_unknown_code(copy.registers.ip)
-            && self.loaded.elapsed() > LOADED_AGAIN
-            && let Ok(walker) = Walker::new(self.pid)
-        {
-            self.walker = walker;
+        if self.walker.is_unknown_code(copy.registers.ip) && self.loaded.elapsed() > LOADED_AGAIN {
+            // What is known stays known where the process has ended meanwhile.
+            let _ = self.walker.reload();
             self.loaded = Instant::now();
         }
         let positions = self.walker.walk(copy);
