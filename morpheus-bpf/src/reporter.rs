@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The unsolicited reports of a daemon: a line on standard output, a file for Prometheus, and the history.
+//!
+//! A thread of its own writes them ([`Writer`]): a pipe that is full and a file system that is frozen hold up that one alone, and no
+//! application takes the daemon for dead. While it is held up, what is due meanwhile is left out.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
@@ -14,6 +19,8 @@ use morpheus_tools::telemetry::{self, Rates};
 
 /// How often the history has a record.
 const HISTORY_INTERVAL: Duration = Duration::from_secs(1);
+/// A write that has not ended by then is not waited for at the end.
+const LAST_WRITE: Duration = Duration::from_secs(1);
 
 /// How often to say it, and where.
 #[derive(Clone, Debug, Default)]
@@ -34,35 +41,56 @@ pub struct Reporter {
     plan: Plan,
     next_line: Option<Instant>,
     next_file: Option<Instant>,
-    history: Option<Recorder>,
     next_record: Option<Instant>,
-    /// The reading from which the next line shows the difference.
-    before: Reading,
-    since: Instant,
-    /// The last write failed, and it was said.
-    said_so: bool,
+    thread: Option<WriterThread>,
+}
+
+/// The thread that writes.
+#[derive(Debug)]
+struct WriterThread {
+    /// Dropped, it tells the thread to end. There is room for one report beside the one that is being written.
+    due: SyncSender<Due>,
+    /// Disconnected when the thread has ended.
+    ended: Receiver<()>,
+}
+
+/// A reading, and what is due of it.
+#[derive(Debug)]
+struct Due {
+    reading: Reading,
+    now: Instant,
+    file: bool,
+    record: bool,
+    line: bool,
 }
 
 impl Reporter {
     /// Counts from `now` on. The file is due at once, a line after its interval. A history that cannot be written is told,
     /// and there is none.
     #[must_use]
-    pub fn new(plan: Plan, now: Instant) -> Reporter {
+    pub fn new(mut plan: Plan, now: Instant) -> Reporter {
         let recorder = plan.history.as_deref().map(Recorder::start);
         let history = recorder.and_then(|started| {
             started
                 .inspect_err(|error| crate::say!("scx_morpheus: no history is recorded: {error}"))
                 .ok()
         });
+        plan.history = history.as_ref().map(|history| history.path().to_owned());
+        let mut writer = Writer::new(plan.file.clone(), now);
+        writer.history = history;
+        let has_work = plan.lines.is_some() || plan.file.is_some() || plan.history.is_some();
+        let started = has_work.then(|| WriterThread::start(writer)).transpose();
+        let thread = started.unwrap_or_else(|error| {
+            crate::say!("scx_morpheus: nothing is reported: no thread can be started: {error}");
+            plan = Plan::default();
+            None
+        });
         Reporter {
             next_line: plan.lines.map(|interval| now + interval),
             next_file: plan.file.is_some().then_some(now),
-            next_record: history.is_some().then_some(now),
-            history,
+            next_record: plan.history.is_some().then_some(now),
             plan,
-            before: Reading::default(),
-            since: now,
-            said_so: false,
+            thread,
         }
     }
 
@@ -78,7 +106,7 @@ impl Reporter {
     /// The file of the history, where one is recorded.
     #[must_use]
     pub fn history(&self) -> Option<&Path> {
-        self.history.as_ref().map(Recorder::path)
+        self.plan.history.as_deref()
     }
 
     /// Whether something is to be said now.
@@ -87,11 +115,86 @@ impl Reporter {
         self.next().is_some_and(|then| then <= now)
     }
 
-    /// Says what is due of these numbers.
+    /// Has said what is due of these numbers, and returns at once.
     pub fn report(&mut self, numbers: &Value, now: Instant) {
-        let reading = Reading::parse(numbers);
-        if let (Some(path), true) = (&self.plan.file, is_past(self.next_file, now)) {
-            match prometheus::write(path, &reading) {
+        let due = Due {
+            reading: Reading::parse(numbers),
+            now,
+            file: is_past(self.next_file, now),
+            record: is_past(self.next_record, now),
+            line: is_past(self.next_line, now),
+        };
+        if due.file {
+            self.next_file = Some(now + self.plan.file_interval);
+        }
+        if due.record {
+            self.next_record = Some(now + HISTORY_INTERVAL);
+        }
+        if due.line {
+            self.next_line = self.plan.lines.map(|interval| now + interval);
+        }
+        if let Some(thread) = &self.thread {
+            // Full, it is held up; the next report has all that happened since its last line.
+            let _ = thread.due.try_send(due);
+        }
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        let Some(WriterThread { due, ended }) = self.thread.take() else {
+            return;
+        };
+        drop(due);
+        if ended.recv_timeout(LAST_WRITE) == Err(RecvTimeoutError::Timeout) {
+            crate::say!("scx_morpheus: a report is still being written, and is not waited for");
+        }
+    }
+}
+
+impl WriterThread {
+    fn start(mut writer: Writer) -> io::Result<WriterThread> {
+        let (due, reports) = sync_channel(1);
+        let (end, ended) = channel();
+        let thread = thread::Builder::new().name("morpheus-report".into());
+        thread.spawn(move || {
+            let _end: std::sync::mpsc::Sender<()> = end;
+            for due in reports {
+                writer.write(&due);
+            }
+            drop(writer);
+        })?;
+        Ok(WriterThread { due, ended })
+    }
+}
+
+/// What the thread writes to, and what it has written.
+#[derive(Debug)]
+struct Writer {
+    file: Option<PathBuf>,
+    history: Option<Recorder>,
+    /// The reading from which the next line shows the difference.
+    before: Reading,
+    since: Instant,
+    /// The last write failed, and it was said.
+    said_so: bool,
+}
+
+impl Writer {
+    fn new(file: Option<PathBuf>, now: Instant) -> Writer {
+        Writer {
+            file,
+            history: None,
+            before: Reading::default(),
+            since: now,
+            said_so: false,
+        }
+    }
+
+    fn write(&mut self, due: &Due) {
+        let (reading, now) = (&due.reading, due.now);
+        if let (Some(path), true) = (&self.file, due.file) {
+            match prometheus::write(path, reading) {
                 Ok(()) => self.said_so = false,
                 Err(_) if self.said_so => {}
                 Err(error) => {
@@ -102,37 +205,34 @@ impl Reporter {
                     );
                 }
             }
-            self.next_file = Some(now + self.plan.file_interval);
         }
-        if let (Some(history), true) = (&mut self.history, is_past(self.next_record, now)) {
+        if let (Some(history), true) = (&mut self.history, due.record) {
             // A clock from before 1970 is no reason to end.
             let unix = SystemTime::now().duration_since(UNIX_EPOCH);
             let unix_ms = unix.unwrap_or_default().as_millis().try_into();
-            history.take(&reading, now, unix_ms.unwrap_or(u64::MAX));
-            self.next_record = Some(now + HISTORY_INTERVAL);
+            history.take(reading, now, unix_ms.unwrap_or(u64::MAX));
         }
-        if is_past(self.next_line, now) {
+        if due.line {
             let elapsed = now.saturating_duration_since(self.since);
-            let rates = Rates::between(&self.before, &reading, elapsed);
+            let rates = Rates::between(&self.before, reading, elapsed);
             // A daemon goes on when its lines have no reader any more.
-            let _ = writeln!(io::stdout(), "{}", telemetry::line(&reading, &rates));
-            self.next_line = self.plan.lines.map(|interval| now + interval);
-            (self.before, self.since) = (reading, now);
+            let _ = writeln!(io::stdout(), "{}", telemetry::line(reading, &rates));
+            (self.before, self.since) = (reading.clone(), now);
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if let Some(path) = &self.file {
+            // It may never have been written.
+            let _ = std::fs::remove_file(path);
         }
     }
 }
 
 fn is_past(then: Option<Instant>, now: Instant) -> bool {
     then.is_some_and(|then| then <= now)
-}
-
-impl Drop for Reporter {
-    fn drop(&mut self) {
-        if let Some(path) = &self.plan.file {
-            // It may never have been written.
-            let _ = std::fs::remove_file(path);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -150,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_history_is_recorded_each_second() {
+    fn the_history_is_due_each_second() {
         let directory = tempfile::TempDir::new().unwrap();
         let path = directory.path().join("history");
         let plan = Plan {
@@ -159,7 +259,7 @@ mod tests {
         };
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let mut reporter = Reporter::new(plan.clone(), start);
-        assert!(reporter.history().is_some() && reporter.is_due(start));
+        assert_eq!(reporter.history(), Some(&*path));
         for round in 0..3 {
             let now = start + round * second;
             assert!(reporter.is_due(now));
@@ -168,7 +268,25 @@ mod tests {
         }
         // A second one is told, and goes on without.
         assert_eq!(Reporter::new(plan, start).next(), None);
-        drop(reporter);
+    }
+
+    #[test]
+    fn the_history_has_each_second() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let path = directory.path().join("history");
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut writer = Writer::new(None, start);
+        writer.history = Some(Recorder::start(&path).unwrap());
+        for round in 0..3 {
+            writer.write(&Due {
+                reading: Reading::parse(&json!({ "processes": 7 })),
+                now: start + round * second,
+                file: false,
+                record: true,
+                line: false,
+            });
+        }
+        drop(writer);
         let history = morpheus_tools::history::read(&path).unwrap();
         assert_eq!((history.seconds.len(), history.minutes.len()), (2, 1));
         assert_eq!(history.seconds[1].processes, 7);
@@ -191,18 +309,34 @@ mod tests {
         let mut reporter = Reporter::new(plan, start);
         assert!(reporter.is_due(start));
         reporter.report(&json!({ "workers": 3 }), start);
-        let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.contains("\nscx_morpheus_workers 3\n"), "{text}");
+        let has =
+            |workers: &str| std::fs::read_to_string(&path).is_ok_and(|text| text.contains(workers));
+        morpheus_testing::wait_for("the file", || has("\nscx_morpheus_workers 3\n"));
         assert!(!reporter.is_due(start + 4 * second));
         assert_eq!(reporter.next(), Some(start + 5 * second));
         reporter.report(&json!({ "workers": 4 }), start + 5 * second);
-        let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.contains("\nscx_morpheus_workers 4\n"), "{text}");
-        // A line is about what happened since the one before, whenever the file was written.
-        assert_eq!(reporter.since, start);
-        reporter.report(&json!({ "workers": 4 }), start + 100 * second);
-        assert_eq!(reporter.since, start + 100 * second);
+        morpheus_testing::wait_for("the file", || has("\nscx_morpheus_workers 4\n"));
+        assert_eq!(reporter.next(), Some(start + 10 * second));
         drop(reporter);
         assert!(!path.exists());
+    }
+
+    /// A line is about what happened since the one before, whenever the file was written.
+    #[test]
+    fn a_file_between_two_lines_changes_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut writer = Writer::new(Some(directory.path().join("morpheus.prom")), start);
+        let due = |seconds: u32, line: bool| Due {
+            reading: Reading::parse(&json!({ "workers": 4 })),
+            now: start + seconds * second,
+            file: true,
+            record: false,
+            line,
+        };
+        writer.write(&due(5, false));
+        assert_eq!(writer.since, start);
+        writer.write(&due(100, true));
+        assert_eq!(writer.since, start + 100 * second);
     }
 }

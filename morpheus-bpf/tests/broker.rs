@@ -507,6 +507,47 @@ fn a_full_standard_error_ends_no_daemon() {
     assert!(ended.success(), "{ended}");
 }
 
+/// An application that hears nothing for a second takes the daemon for dead: no reader of its lines may hold it up.
+#[test]
+fn a_reader_of_its_lines_that_stops_holds_no_daemon_up() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("broker.sock");
+    let (unread, lines) = rustix::pipe::pipe().unwrap();
+    // To its last byte.
+    rustix::io::ioctl_fionbio(&lines, true).unwrap();
+    while rustix::io::write(&lines, &[b'.'; 1024]).is_ok() {}
+    while rustix::io::write(&lines, b".").is_ok() {}
+    rustix::io::ioctl_fionbio(&lines, false).unwrap();
+    let mut daemon = Command::new(program())
+        .args(["--observe", "--stats", "1", "--socket"])
+        .arg(&socket)
+        .stdout(Stdio::from(lines))
+        .spawn()
+        .unwrap();
+    let answers = || {
+        let mut status = Command::new(program());
+        status.args(["status", "--json", "--socket"]).arg(&socket);
+        status.output().unwrap().status.success()
+    };
+    morpheus_testing::wait_for("the daemon", answers);
+    // Its first line is due within.
+    let begun = Instant::now();
+    let mut answered = true;
+    while answered && begun.elapsed() < Duration::from_secs(3) {
+        answered = answers();
+    }
+    // One that is held up is not to stay.
+    let signal = if answered { Signal::TERM } else { Signal::KILL };
+    rustix::process::kill_process(Pid::from_child(&daemon), signal).unwrap();
+    let ended = daemon.wait().unwrap();
+    assert!(ended.success(), "{ended}");
+    drop(unread);
+}
+
 /// Set for the process that becomes another program: path of the daemon's socket.
 const EXECUTES: &str = "MORPHEUS_TEST_EXECUTES";
 
