@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use argon2::password_hash::{Error, PasswordHasher};
 use argon2::{Argon2, Params};
-use morpheus_bench::clock;
+use morpheus_harness::clock;
 
 /// Argon2id on 19 MiB, the minimum that OWASP recommends, with `passes` passes over them.
 ///

@@ -8,7 +8,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::thread::{self, Stop};
+use morpheus_harness::thread::{self, Stop};
+
 use crate::{cpus, work};
 
 /// Between two pauses. An emulator that gives its virtual CPUs turns on one of the host's goes on with the next one at a

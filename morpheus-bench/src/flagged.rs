@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use crate::supervised;
+use morpheus_harness::supervised;
 
 /// The compiler flag that gives tokio its unstable switches.
 const FLAG: &str = "--cfg tokio_unstable";

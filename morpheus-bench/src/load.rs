@@ -12,12 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use morpheus_harness::histogram::{Latencies, Summary};
+use morpheus_harness::{clock, thread};
 use serde::{Deserialize, Serialize};
 
 use crate::begin::Begin;
-use crate::clock;
-use crate::histogram::{Latencies, Summary};
-use crate::thread;
 
 /// Bytes of a request to an echo server and of its answer.
 pub const MESSAGE: usize = 64;

@@ -6,7 +6,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use crate::{clock, thread, work};
+use morpheus_harness::{clock, thread};
+
+use crate::work;
 
 /// How a program starts itself as a neighbour.
 const ARGUMENT: &str = "--neighbour";

@@ -1,7 +1,7 @@
 //! Absolute deadlines: the times at which things are meant to happen, whatever happened before.
 //!
 //! Each is computed from the start and its number, so that neither a late wake nor rounding moves those after it.
-//! Times are those of [`crate::clock::monotonic_ns`].
+//! Times are those of [`morpheus_harness::clock::monotonic_ns`].
 
 /// Deadlines at a fixed rate.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,9 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::{bustle, host, neighbours};
+use morpheus_harness::host;
+
+use crate::{bustle, neighbours};
 
 /// Where the kernel says what is in force.
 pub const DIRECTORY: &str = "/sys/kernel/sched_ext";

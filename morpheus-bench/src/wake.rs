@@ -9,15 +9,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use morpheus_harness::clock;
+use morpheus_harness::histogram::Latencies;
+use morpheus_harness::settle::Settle;
+use morpheus_harness::thread::{self, lock};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::begin::Begin;
-use crate::clock;
 use crate::executor::{Executor, Spawn};
-use crate::histogram::Latencies;
 use crate::pace::Pace;
-use crate::settle::Settle;
-use crate::thread::{self, lock};
 
 #[derive(Clone, Copy)]
 struct Stamp {

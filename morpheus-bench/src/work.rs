@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use crate::clock;
+use morpheus_harness::clock;
 
 /// Iterations between two looks at a clock: about 10 µs, so that the look costs 2 % and the end is exact.
 const CHUNK: u64 = 5_000;

@@ -6,9 +6,9 @@ use std::process::{Output, Stdio};
 
 use common::Found;
 use morpheus_bench::compare::cases::CASES;
-use morpheus_bench::pairs::{LEAST_PAIRS, Verdict};
-use morpheus_bench::report::WIDTH;
-use morpheus_bench::rows::{Ratio, Row};
+use morpheus_harness::pairs::{LEAST_PAIRS, Verdict};
+use morpheus_harness::report::WIDTH;
+use morpheus_harness::rows::{Ratio, Row};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_compare");
 

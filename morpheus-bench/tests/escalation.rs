@@ -8,7 +8,8 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_escalation");
 
 /// The median of a figure in a case that begins so.
 fn median(found: &Found, case: &str, figure: &str) -> f64 {
-    let is = |row: &&morpheus_bench::rows::Row| row.case.starts_with(case) && row.figure == figure;
+    let is =
+        |row: &&morpheus_harness::rows::Row| row.case.starts_with(case) && row.figure == figure;
     let row = found.rows.iter().find(is);
     let median = row.and_then(|row| row.median);
     median.unwrap_or_else(|| panic!("{case}, {figure}: {found:?}"))

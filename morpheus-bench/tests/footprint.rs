@@ -5,9 +5,9 @@ mod common;
 use std::process::Stdio;
 
 use common::Found;
-use morpheus_bench::pairs::Bar;
-use morpheus_bench::report::WIDTH;
-use morpheus_bench::rows::Row;
+use morpheus_harness::pairs::Bar;
+use morpheus_harness::report::WIDTH;
+use morpheus_harness::rows::Row;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_footprint");
 

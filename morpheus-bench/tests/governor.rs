@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use common::{Found, median};
 use morpheus_bench::cpus::allowed as cpus;
-use morpheus_bench::pairs::Bar;
-use morpheus_bench::rows::Row;
+use morpheus_harness::pairs::Bar;
+use morpheus_harness::rows::Row;
 use serde_json::Value;
 
 /// Two policies, a state directory and room for studies; gone in the end.

@@ -2,9 +2,9 @@
 
 mod common;
 
-use morpheus_bench::envelope::Envelope;
-use morpheus_bench::pairs::Bar;
-use morpheus_bench::rows::Row;
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::pairs::Bar;
+use morpheus_harness::rows::Row;
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_instructions");

@@ -5,7 +5,7 @@ mod common;
 use std::process::Output;
 
 use common::{Found, median, row};
-use morpheus_bench::report::WIDTH;
+use morpheus_harness::report::WIDTH;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_jitter");
 

@@ -6,8 +6,8 @@ use std::process::Output;
 
 use common::Found;
 use morpheus_bench::loops::{Form, names};
-use morpheus_bench::pairs::Verdict;
-use morpheus_bench::report::WIDTH;
+use morpheus_harness::pairs::Verdict;
+use morpheus_harness::report::WIDTH;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_loops");
 

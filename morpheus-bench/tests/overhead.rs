@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use morpheus_bench::cpus::{Cpus, allowed};
-use morpheus_bench::report::WIDTH;
+use morpheus_harness::report::WIDTH;
 
 use common::Found;
 

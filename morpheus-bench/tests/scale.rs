@@ -7,10 +7,10 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
-use morpheus_bench::record::Record;
-use morpheus_bench::report::WIDTH;
 use morpheus_bench::scale::case::{Case, Suite};
 use morpheus_bench::scale::result::Run;
+use morpheus_harness::record::Record;
+use morpheus_harness::report::WIDTH;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_scale");
 

@@ -8,8 +8,8 @@ use std::sync::Once;
 use std::time::Duration;
 
 use common::{Found, median};
-use morpheus_bench::report::WIDTH;
 use morpheus_bench::service::Variant;
+use morpheus_harness::report::WIDTH;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_service");
 

@@ -5,8 +5,8 @@ mod common;
 use std::process::Output;
 
 use common::{Found, median, row};
-use morpheus_bench::hdr_log;
-use morpheus_bench::report::WIDTH;
+use morpheus_harness::hdr_log;
+use morpheus_harness::report::WIDTH;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_starvation");
 

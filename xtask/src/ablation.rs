@@ -15,7 +15,7 @@ use crate::interrupt;
 use crate::rounds::{self, Clock, Plan};
 use crate::suite;
 
-/// Fewer pairs give no verdict (`morpheus-bench/src/pairs.rs`).
+/// Fewer pairs give no verdict (`morpheus-harness/src/pairs.rs`).
 const BOOTS: u16 = 10;
 /// A boot with all features under all loads takes a few minutes.
 const LIMIT_S: u64 = 3_600;

@@ -1,7 +1,7 @@
 //! `cargo xtask service`: builds the example `http_service`, its twin on tokio, and the benchmark `service` that drives
 //! both, and calls that.
 //!
-//! The measuring is in `morpheus-bench`, where clocks, tables and children are; only building is done here, for a
+//! The measuring is in `morpheus-bench`, on the clocks, tables and children of `morpheus-harness`; only building is done here, for a
 //! benchmark cannot depend on the examples of a package that depends on it.
 
 use std::ffi::OsString;

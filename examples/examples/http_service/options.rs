@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use morpheus_bench::arguments::measured;
 use morpheus_bench::code::Code;
+use morpheus_harness::arguments::measured;
 
 const MORE: &str = "\
 Examples:

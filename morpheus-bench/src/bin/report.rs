@@ -1,5 +1,5 @@
-//! `report`: see [`morpheus_bench::page`].
+//! `report`: see [`morpheus_harness::page`].
 
 fn main() -> std::process::ExitCode {
-    morpheus_bench::page::main()
+    morpheus_harness::page::main(morpheus_bench::scale::page::rows_of)
 }

@@ -3,11 +3,12 @@
 use std::process;
 use std::time::{Duration, Instant};
 
+use morpheus_harness::settle::Settle;
+use morpheus_harness::{clock, supervised, thread};
+use serde::{Deserialize, Serialize};
+
 use super::cases::{self, Body, Case, Done, Stage};
 use super::contender::Contender;
-use crate::settle::Settle;
-use crate::{clock, supervised, thread};
-use serde::{Deserialize, Serialize};
 
 /// The warm-up is measured in blocks of this share of the window; it ends when three in a row agree.
 const BLOCKS: u64 = 8;

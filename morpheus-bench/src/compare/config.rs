@@ -1,11 +1,11 @@
 //! The command line.
 
 use clap::Parser;
+use morpheus_harness::arguments::{asked, counted, measured, one_of};
 use serde::Serialize;
 
 use super::cases::{self, Case};
 use super::contender::Contender;
-use crate::arguments::{asked, counted, measured, one_of};
 
 const MORE: &str = "\
 Examples:
@@ -109,9 +109,10 @@ impl Options {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::arguments::refuses;
     use clap::CommandFactory;
+    use morpheus_harness::arguments::refuses;
+
+    use super::*;
 
     #[test]
     fn the_command_is_well_formed() {

@@ -33,7 +33,8 @@ use clap::Parser;
 
 pub use contender::Contender;
 
-use crate::{interrupt, report, thread};
+use morpheus_harness::{interrupt, report, thread};
+
 use config::Options;
 
 /// Measures. Exit codes: 0 measured, 1 something could not be, 2 bad usage, 130 after Ctrl-C.

@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::pairs::Limit;
+use morpheus_harness::progress::Progress;
+use morpheus_harness::rows::{Figure, Rounds, Row, means, rounds};
+use morpheus_harness::unit::Unit;
+use morpheus_harness::{host, interrupt, supervised};
+
 use super::cases::{self, Case};
 use super::child::{Answer, Job, Measurement};
 use super::config::Options;
 use super::contender::Contender;
-use crate::envelope::Envelope;
-use crate::pairs::Limit;
-use crate::progress::Progress;
-use crate::rows::{Figure, Rounds, Row, means, rounds};
-use crate::unit::Unit;
-use crate::{flagged, host, interrupt, supervised};
+use crate::flagged;
 
 /// The figures of a measurement. Operations a second, which others on the machine disturb; CPU time of an operation, which
 /// they hardly do; and where operations are timed one by one, their p99.
@@ -169,8 +171,9 @@ fn in_child(job: &Job, tick: impl FnMut(Duration)) -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use morpheus_harness::pairs::Bar;
+
     use super::*;
-    use crate::pairs::Bar;
 
     fn measurement(ns: f64) -> Measurement {
         Measurement {

@@ -91,9 +91,10 @@ pub enum Part {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::arguments::refuses;
     use clap::CommandFactory;
+    use morpheus_harness::arguments::refuses;
+
+    use super::*;
 
     #[test]
     fn the_command_is_well_formed() {

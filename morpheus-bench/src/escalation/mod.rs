@@ -11,9 +11,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::envelope::Envelope;
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::interrupt;
+
+use crate::neighbours;
 use crate::neighbours::Neighbours;
-use crate::{interrupt, neighbours};
 use config::{Options, Part};
 
 /// Measures. Exit codes: 0 measured, 1 something could not be, 2 bad usage, 130 after Ctrl-C.

@@ -6,16 +6,18 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::histogram::{Latencies, Summary};
+use morpheus_harness::progress::Progress;
+use morpheus_harness::rows::{Figure, Rounds};
+use morpheus_harness::thread::lock;
+use morpheus_harness::{clock, interrupt, latency_figures};
+use morpheus_runtime::{Builder, Mechanism};
+
 use super::config::Options;
-use crate::envelope::Envelope;
 use crate::executor::morpheus::Morpheus;
 use crate::executor::{Executor, Spawn};
-use crate::histogram::{Latencies, Summary};
-use crate::progress::Progress;
-use crate::rows::{Figure, Rounds};
-use crate::thread::lock;
-use crate::{clock, interrupt, latency_figures, work};
-use morpheus_runtime::{Builder, Mechanism};
+use crate::work;
 
 const CASE: &str = "a poll that computes is asked to yield";
 /// Between two checkpoints.

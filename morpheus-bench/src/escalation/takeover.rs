@@ -5,14 +5,15 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::histogram::{self, Latencies, Summary};
+use morpheus_harness::progress::Progress;
+use morpheus_harness::rows::{Figure, Rounds};
+use morpheus_harness::{clock, interrupt, latency_figures};
 use morpheus_runtime::{Builder, Mechanism, Runtime};
 
 use super::config::Options;
-use crate::envelope::Envelope;
-use crate::histogram::{self, Latencies, Summary};
-use crate::progress::Progress;
-use crate::rows::{Figure, Rounds};
-use crate::{clock, interrupt, latency_figures, work};
+use crate::work;
 
 const CHAIN: &str = "a worker that blocks is replaced";
 const COLD: &str = "a worker that blocks after a rest is replaced";

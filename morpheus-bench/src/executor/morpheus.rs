@@ -6,11 +6,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use clap::ValueEnum;
+use morpheus_harness::arguments::name_of;
 use morpheus_runtime::{Builder, Link, Mechanism, Runtime, task};
 use serde::{Deserialize, Serialize};
 
 use super::{Escalations, Executor, Spawn};
-use crate::arguments::name_of;
 
 /// Where Morpheus's controller learns of stuck workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use morpheus_harness::{supervised, thread};
 use morpheus_runtime::{Metrics, Watch as _};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -13,7 +14,6 @@ use tokio::runtime::Handle;
 use super::counting::Requested;
 use super::memory::{Growth, Memory};
 use crate::compare::Contender;
-use crate::{supervised, thread};
 
 /// Tasks that a runtime has served before it is idle.
 const SERVED: usize = 64;

@@ -1,10 +1,10 @@
 //! The command line.
 
 use clap::Parser;
+use morpheus_harness::arguments::counted;
 use serde::Serialize;
 
 use super::child::Via;
-use crate::arguments::counted;
 use crate::compare::Contender;
 use crate::executor::Runtime;
 
@@ -136,9 +136,10 @@ impl Options {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::arguments::refuses;
     use clap::CommandFactory;
+    use morpheus_harness::arguments::refuses;
+
+    use super::*;
 
     fn options(line: &str) -> Options {
         Options::parse_from(std::iter::once("footprint").chain(line.split_whitespace()))

@@ -18,7 +18,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::{interrupt, thread};
+use morpheus_harness::{interrupt, thread};
+
 use config::Options;
 
 /// Measures. Exit codes: 0 measured, 1 something could not be, 2 bad usage, 130 after Ctrl-C.

@@ -3,17 +3,18 @@
 use std::slice;
 use std::time::{Duration, Instant};
 
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::pairs::Limit;
+use morpheus_harness::progress::Progress;
+use morpheus_harness::rows::{Figure, Rounds, Row, against, rounds};
+use morpheus_harness::unit::Unit;
+use morpheus_harness::{interrupt, supervised};
+
 use super::child::{Answer, Found, Job, KEPT, Task, Tasks, Via};
 use super::config::{Options, morpheus};
 use super::memory::Growth;
 use super::memory::Purpose::{File, Heap, Other, SmallStack, Stack};
 use crate::compare::Contender;
-use crate::envelope::Envelope;
-use crate::pairs::Limit;
-use crate::progress::Progress;
-use crate::rows::{Figure, Rounds, Row, against, rounds};
-use crate::unit::Unit;
-use crate::{interrupt, supervised};
 
 /// The time that starting a child and building a runtime take, about.
 const START: Duration = Duration::from_millis(60);
@@ -184,9 +185,10 @@ fn ask(job: &Job, each: Duration, progress: &mut Progress) -> Result<Found, Stri
 
 #[cfg(test)]
 mod tests {
+    use morpheus_harness::pairs::Bar;
+
     use super::super::config::tokio;
     use super::*;
-    use crate::pairs::Bar;
 
     fn judged(rows: &[Row]) -> Vec<Option<Bar>> {
         let over = rows.iter().filter(|row| row.figure == OVER_TOKIO);

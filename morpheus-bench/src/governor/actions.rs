@@ -7,18 +7,19 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use morpheus_harness::envelope::{Course, Envelope};
+use morpheus_harness::interrupt;
+use morpheus_harness::progress::Progress;
+use morpheus_harness::refusal::Refusal;
+use morpheus_harness::report::{json, print};
+use morpheus_harness::rows::Row;
+use morpheus_harness::stats::{Spread, mean};
+use morpheus_harness::unit::Unit;
+
 use super::config::{RecordOptions, RestoreOptions, SetOptions};
 use super::frequency::{self, Sample};
 use super::state::{self, Before, Keeper, Purpose, Restored};
 use super::sysfs::{self, Policy};
-use crate::envelope::{Course, Envelope};
-use crate::interrupt;
-use crate::progress::Progress;
-use crate::refusal::Refusal;
-use crate::report::{json, print};
-use crate::rows::Row;
-use crate::stats::{Spread, mean};
-use crate::unit::Unit;
 
 /// The policies, or that there are none.
 ///

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use morpheus_harness::arguments::measured;
+use morpheus_harness::rows::view::distinct;
 use serde::Serialize;
 
 use super::signal::{Name, Size};
-use crate::arguments::measured;
 use crate::policy::Policy;
-use crate::rows::view::distinct;
 
 const MORE: &str = "\
 Examples:

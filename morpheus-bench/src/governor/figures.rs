@@ -3,16 +3,17 @@
 //! The latency of a condition is the geometric mean of its kernels' medians, as in the study: each kernel counts alike, however
 //! long it takes. A repeat is a round.
 
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::histogram::{Latencies, Summary};
+use morpheus_harness::pairs::Limit;
+use morpheus_harness::rows::{Figure, Part, Rounds, Row};
+use morpheus_harness::stats::{geometric_mean, mean};
+use morpheus_harness::unit::Unit;
+
 use super::placement::KERNELS_OWN;
 use super::record::{Condition, Run};
 use super::signal::Name;
 use super::study::{Asked, Study};
-use crate::envelope::Envelope;
-use crate::histogram::{Latencies, Summary};
-use crate::pairs::Limit;
-use crate::rows::{Figure, Part, Rounds, Row};
-use crate::stats::{geometric_mean, mean};
-use crate::unit::Unit;
 
 /// Governors that choose a frequency by what the CPU does.
 const FOLLOW_THE_LOAD: [&str; 3] = ["schedutil", "ondemand", "conservative"];
@@ -234,11 +235,12 @@ fn held(row: Row) -> Row {
 
 #[cfg(test)]
 mod tests {
+    use morpheus_harness::pairs::Bar;
+
     use super::super::config::tests::config;
     use super::super::daemon;
     use super::super::measure::{Measured, Window};
     use super::*;
-    use crate::pairs::Bar;
     use crate::policy::Policy as Scheduling;
 
     fn beside_morpheus() -> Condition {
@@ -290,7 +292,7 @@ mod tests {
 
     #[track_caller]
     fn row<'a>(found: &'a Envelope<Asked>, case: &str, contender: &str, figure: &str) -> &'a Row {
-        let row = crate::rows::view::find(&found.rows, case, contender, figure);
+        let row = morpheus_harness::rows::view::find(&found.rows, case, contender, figure);
         row.unwrap_or_else(|| panic!("{case}, {contender}, {figure}: {found:?}"))
     }
 

@@ -5,14 +5,15 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use clap::Parser;
+use morpheus_harness::refusal::Refusal;
+use morpheus_harness::report::{self, print};
+use morpheus_harness::{hdr_log, interrupt};
 
 use super::actions;
 use super::config::{Action, Options, RunOptions};
 use super::prepare::{self, duration};
 use super::state::{self, Before, Purpose};
-use crate::refusal::Refusal;
-use crate::report::{self, print};
-use crate::{hdr_log, interrupt, neighbours};
+use crate::neighbours;
 
 /// Runs the benchmark. Exit codes as in the help.
 pub fn main() -> ExitCode {

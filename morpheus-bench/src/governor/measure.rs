@@ -8,13 +8,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use morpheus_harness::settle::Settle;
+use morpheus_harness::{clock, interrupt, thread};
 use serde::Serialize;
 
 use super::config::Config;
 use super::signal::{Kernel, Name};
+use crate::cpus;
 use crate::policy::Policy;
-use crate::settle::Settle;
-use crate::{clock, cpus, interrupt, thread};
 
 /// A run to be made.
 #[derive(Clone)]

@@ -1,9 +1,10 @@
 //! Remarks on a study's figures, in sentences.
 
+use morpheus_harness::rows::Row;
+use morpheus_harness::rows::view::distinct;
+
 use super::record::Run;
 use super::study::Study;
-use crate::rows::Row;
-use crate::rows::view::distinct;
 
 impl Study {
     /// Remarks on the figures in these rows.

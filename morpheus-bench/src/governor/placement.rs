@@ -1,7 +1,8 @@
 //! The other load of the CPUs: busy processes, and the scheduler.
 
+use morpheus_harness::host;
+
 use crate::cpus::Cpus;
-use crate::host;
 use crate::neighbours::Neighbours;
 
 /// Starts `count` busy processes on these CPUs, in turn. They end with the value, and with this process.

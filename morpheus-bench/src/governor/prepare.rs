@@ -3,6 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::refusal::Refusal;
+use morpheus_harness::report;
+use morpheus_harness::rows::view::distinct;
+
 use super::config::{Config, RunOptions};
 use super::daemon::{self, COLUMN, Source};
 use super::placement;
@@ -11,11 +16,7 @@ use super::signal::Name;
 use super::study::Asked;
 use super::sysfs::{self, Policy};
 use crate::cpus;
-use crate::envelope::Envelope;
 use crate::policy::Policy as Scheduling;
-use crate::refusal::Refusal;
-use crate::report;
-use crate::rows::view::distinct;
 
 /// The governors that are measured by default, as far as the machine has them.
 const STUDY: [&str; 3] = ["performance", "powersave", "schedutil"];

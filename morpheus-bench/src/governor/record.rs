@@ -14,6 +14,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use morpheus_harness::histogram::median;
+use morpheus_harness::interrupt;
+use morpheus_harness::report::json;
+use morpheus_harness::stats::mean;
 use serde::Serialize;
 
 use super::frequency::{self, Sample};
@@ -22,11 +26,7 @@ use super::placement;
 use super::signal::Name;
 use super::study::Asked;
 use super::sysfs::TimeInState;
-use crate::histogram::median;
-use crate::interrupt;
 use crate::policy::Policy as Scheduling;
-use crate::report::json;
-use crate::stats::mean;
 
 /// The condition of a column of the study.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]

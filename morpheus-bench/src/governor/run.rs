@@ -5,6 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use morpheus_harness::interrupt;
+use morpheus_harness::order::interleaved;
+use morpheus_harness::progress::Progress;
+use morpheus_harness::refusal::Refusal;
+
 use super::config::RunOptions;
 use super::daemon::Source;
 use super::frequency::{self, Sample};
@@ -18,10 +23,6 @@ use super::study::{Asked, Study};
 use super::sysfs::{self, Policy};
 use super::worker;
 use crate::cpus::Cpus;
-use crate::interrupt;
-use crate::order::interleaved;
-use crate::progress::Progress;
-use crate::refusal::Refusal;
 use crate::scx::Scheduler;
 
 /// A study under way.

@@ -8,10 +8,10 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use morpheus_harness::report;
 use serde::{Deserialize, Serialize};
 
 use super::sysfs::{self, Policy};
-use crate::report;
 
 /// For how long something is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,10 @@
 
 use std::collections::HashMap;
 
+use morpheus_harness::envelope::{Course, Envelope};
+use morpheus_harness::hdr_log::Entry;
+use morpheus_harness::histogram::{FROM_INTENDED_START, Latencies, RAW};
+use morpheus_harness::unit::Unit;
 use serde::Serialize;
 
 use super::config::Config;
@@ -9,10 +13,6 @@ use super::measure::Window;
 use super::record::{Condition, Run};
 use super::signal::Name;
 use super::sysfs::Policy;
-use crate::envelope::{Course, Envelope};
-use crate::hdr_log::Entry;
-use crate::histogram::{FROM_INTENDED_START, Latencies, RAW};
-use crate::unit::Unit;
 
 /// The question, and the machine's frequencies.
 #[derive(Clone, Debug, Serialize)]

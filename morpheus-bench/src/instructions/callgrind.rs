@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use morpheus_harness::interrupt;
+use morpheus_harness::progress::Progress;
 use tempfile::TempDir;
 
 use super::ops::{MEASUREMENTS, Measurement, N, PART_ENDS, ROUNDS};
-use crate::interrupt;
-use crate::progress::Progress;
 
 /// Longer than it takes on a slow and busy machine.
 const LIMIT: Duration = Duration::from_secs(600);

@@ -1,13 +1,13 @@
 //! The counts, compared with the expected ones.
 
+use morpheus_harness::histogram::median;
+use morpheus_harness::pairs::{Bar, Limit};
+use morpheus_harness::rows::Row;
+use morpheus_harness::unit::Unit;
 use serde::{Deserialize, Serialize};
 
 use super::callgrind::Counted;
 use super::ops::{Measurement, Op, Place};
-use crate::histogram::median;
-use crate::pairs::{Bar, Limit};
-use crate::rows::Row;
-use crate::unit::Unit;
 
 /// A difference may grow by this share of what it is a difference to …
 const SHARE: f64 = 0.02;
@@ -129,7 +129,7 @@ impl Judged {
     pub fn as_expected(&self) -> String {
         let lines = self.differences.iter();
         let lines: Vec<String> = lines
-            .map(|one| format!("  {}", crate::report::json(one).trim_end()))
+            .map(|one| format!("  {}", morpheus_harness::report::json(one).trim_end()))
             .collect();
         format!("[\n{}\n]\n", lines.join(",\n"))
     }

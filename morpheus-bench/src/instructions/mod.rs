@@ -31,8 +31,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde::Serialize;
 
-use crate::envelope::Envelope;
-use crate::{interrupt, report};
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::{interrupt, report};
+
 use gate::{Expected, Judged};
 
 const MORE: &str = "\
@@ -114,7 +115,7 @@ fn count(options: &Options) -> Result<Judged, String> {
     }
     let path = options.path();
     let expected = match fs::read_to_string(&path) {
-        Ok(text) => crate::report::from_json::<Vec<Expected>>(&text)
+        Ok(text) => morpheus_harness::report::from_json::<Vec<Expected>>(&text)
             .map_err(|error| format!("{}: {error}", path.display()))?,
         Err(_) if options.bless => Vec::new(),
         Err(error) => return Err(format!("{}: {error}; --bless makes it", path.display())),

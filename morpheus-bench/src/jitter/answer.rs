@@ -4,12 +4,13 @@
 //! thousandth of the timeout, up to 100 ms; `clock_nanosleep` does not), idle states that take longer to leave, and
 //! a CPU that has slowed down. The first shows in the difference between the calls, the second in the residency.
 
+use morpheus_harness::host::Host;
+use morpheus_harness::report::time;
+use morpheus_harness::stats::Median;
+
 use super::plan::Series;
 use super::sleep::{Call, Sleeper};
-use crate::host::Host;
 use crate::policy::Policy;
-use crate::report::time;
-use crate::stats::Median;
 
 /// The median lateness at the shortest and the longest interval of one kind of sleep.
 struct Growth<'a> {
@@ -139,9 +140,10 @@ fn idle(growth: &Growth, host: &Host) -> String {
 
 #[cfg(test)]
 mod tests {
+    use morpheus_harness::idle::Residency;
+
     use super::super::plan::tests::measured;
     use super::*;
-    use crate::idle::Residency;
 
     /// Median lateness in µs at 1 ms and at 100 ms, of each kind.
     fn sweep(precise: [f64; 2], slack: [f64; 2], select: [f64; 2]) -> Vec<Series> {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
+use morpheus_harness::arguments::counted;
 use serde::Serialize;
 
-use crate::arguments::counted;
 use crate::cpus;
 use crate::policy::Policy;
 

@@ -15,8 +15,10 @@ use std::time::SystemTime;
 
 use clap::Parser;
 
-use crate::envelope::Envelope;
-use crate::{interrupt, neighbours, report};
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::{interrupt, report};
+
+use crate::neighbours;
 use config::Options;
 
 /// Measures. Exit codes: 0 measured, 1 refused or failed, 2 bad usage, 130 after Ctrl-C.

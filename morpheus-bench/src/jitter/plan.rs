@@ -3,15 +3,16 @@
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use morpheus_harness::histogram::{FROM_INTENDED_START, Latencies, RAW};
+use morpheus_harness::idle::{Residency, States};
+use morpheus_harness::interrupt;
+use morpheus_harness::progress::Progress;
+use morpheus_harness::rows::rounds;
+use morpheus_harness::settle::Settle;
+
 use super::config::Options;
 use super::sleep::{Call, Sleeper, Slept};
-use crate::histogram::{FROM_INTENDED_START, Latencies, RAW};
-use crate::idle::{Residency, States};
-use crate::interrupt;
 use crate::neighbours::Neighbours;
-use crate::progress::Progress;
-use crate::rows::rounds;
-use crate::settle::Settle;
 
 /// The default timer slack of a thread, and the least.
 const SLACKS_NS: [u64; 2] = [50_000, 1];

@@ -3,19 +3,19 @@
 use std::path::Path;
 use std::time::SystemTime;
 
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::hdr_log::{self, Entry};
+use morpheus_harness::histogram::{SAMPLES_FOR_P99, SAMPLES_FOR_P999, Summary};
+use morpheus_harness::report::{count, time};
+use morpheus_harness::rows::{Figure, Rounds, Row, SAMPLES};
+use morpheus_harness::unit::Unit;
+use morpheus_harness::{latency_figures, stats};
+
 use super::answer;
 use super::config::Options;
 use super::plan::Series;
 use super::sleep::Call;
-use crate::envelope::Envelope;
-use crate::hdr_log::{self, Entry};
-use crate::histogram::{SAMPLES_FOR_P99, SAMPLES_FOR_P999, Summary};
-use crate::latency_figures;
 use crate::policy::Policy;
-use crate::report::{count, time};
-use crate::rows::{Figure, Rounds, Row, SAMPLES};
-use crate::stats;
-use crate::unit::Unit;
 
 const LATE: [Figure<Summary>; 4] = latency_figures!("late", |summary| Some(summary));
 
@@ -169,10 +169,11 @@ pub fn write_histograms(
 
 #[cfg(test)]
 mod tests {
+    use morpheus_harness::idle::Residency;
+    use morpheus_harness::report::WIDTH;
+
     use super::super::plan::tests::{measured, options};
     use super::*;
-    use crate::idle::Residency;
-    use crate::report::WIDTH;
 
     fn text(line: &str, all: &[Series]) -> String {
         let options = options(line);

@@ -3,12 +3,12 @@
 use std::ptr;
 use std::time::Duration;
 
-use crate::clock::monotonic_ns;
+use morpheus_harness::clock::monotonic_ns;
+use morpheus_harness::{interrupt, thread};
+
 use crate::cpus;
-use crate::interrupt;
 use crate::pace::Pace;
 use crate::policy::Policy;
-use crate::thread;
 
 /// The system call that a thread sleeps in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

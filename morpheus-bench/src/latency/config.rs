@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use morpheus_harness::arguments::{counted, measured};
 use serde::Serialize;
 
-use crate::arguments::{counted, measured};
 use crate::executor::morpheus::LinkName;
 
 const MORE: &str = "\
@@ -86,9 +86,10 @@ impl Options {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::arguments::refuses;
     use clap::CommandFactory;
+    use morpheus_harness::arguments::refuses;
+
+    use super::*;
 
     #[test]
     fn the_command_is_well_formed() {

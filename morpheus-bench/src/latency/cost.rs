@@ -7,17 +7,19 @@
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::histogram::median;
+use morpheus_harness::order::interleaved;
+use morpheus_harness::pairs::Limit;
+use morpheus_harness::progress::Progress;
+use morpheus_harness::rows::{Figure, Rounds, rounds};
+use morpheus_harness::settle::Settle;
+use morpheus_harness::{clock, host, interrupt};
+
 use super::config::Options;
 use super::open::{ITERATIONS, operate};
-use crate::envelope::Envelope;
 use crate::executor::{Executor, Spawn, morpheus::Morpheus};
-use crate::histogram::median;
-use crate::order::interleaved;
-use crate::pairs::Limit;
-use crate::progress::Progress;
-use crate::rows::{Figure, Rounds, rounds};
-use crate::settle::Settle;
-use crate::{clock, host, interrupt, work};
+use crate::work;
 
 /// How long a block computes: well within the budget of a poll.
 const BLOCK: Duration = Duration::from_micros(200);
@@ -152,9 +154,10 @@ async fn block<const CHECKPOINTS: bool>(operations: usize, every: usize) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::pairs::Bar;
     use clap::Parser;
+    use morpheus_harness::pairs::Bar;
+
+    use super::*;
 
     #[test]
     fn pairs_become_a_cost() {

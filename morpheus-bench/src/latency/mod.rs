@@ -14,11 +14,13 @@ use std::time::SystemTime;
 
 use clap::Parser;
 
-use crate::envelope::Envelope;
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::hdr_log::{self, Entry};
+use morpheus_harness::histogram::{FROM_INTENDED_START, RAW};
+use morpheus_harness::interrupt;
+
 use crate::executor::morpheus::Morpheus;
-use crate::hdr_log::{self, Entry};
-use crate::histogram::{FROM_INTENDED_START, RAW};
-use crate::{interrupt, neighbours, work};
+use crate::{neighbours, work};
 use config::Options;
 
 /// Measures. Exit codes: 0 measured, 1 failed, 2 bad usage, 130 after Ctrl-C.

@@ -5,18 +5,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use morpheus_harness::clock::monotonic_ns;
+use morpheus_harness::histogram::Latencies;
+use morpheus_harness::progress::Progress;
+use morpheus_harness::settle::Settle;
+use morpheus_harness::thread::lock;
+use morpheus_harness::{host, interrupt, thread};
 use tokio::sync::Notify;
 
 use super::config::Options;
-use crate::clock::monotonic_ns;
 use crate::executor::{Executor, Spawn, morpheus::Morpheus};
-use crate::histogram::Latencies;
 use crate::neighbours::Neighbours;
 use crate::pace::Pace;
-use crate::progress::Progress;
-use crate::settle::Settle;
-use crate::thread::lock;
-use crate::{host, interrupt, thread, work};
+use crate::work;
 
 /// The iterations of one operation.
 pub const ITERATIONS: usize = 1_000;

@@ -1,13 +1,14 @@
 //! Operations at a rate as rows, and why a rate was not reached.
 
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::histogram::{FROM_INTENDED_START, RAW, Summary};
+use morpheus_harness::report::{count, time};
+use morpheus_harness::rows::{Figure, Rounds, Row, SAMPLES};
+use morpheus_harness::unit::Unit;
+use morpheus_harness::{host, latency_figures};
+
 use super::config::Options;
 use super::open::{ITERATIONS, Measured};
-use crate::envelope::Envelope;
-use crate::histogram::{FROM_INTENDED_START, RAW, Summary};
-use crate::report::{count, time};
-use crate::rows::{Figure, Rounds, Row, SAMPLES};
-use crate::unit::Unit;
-use crate::{host, latency_figures};
 
 /// From this share of the asked rate on it is reached: the rest is the edge of the window.
 const REACHED: f64 = 0.99;
@@ -81,10 +82,11 @@ fn why_not(measured: &Measured, asked_per_s: f64, work_ns: f64) -> Option<String
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::histogram::Latencies;
     use clap::Parser;
+    use morpheus_harness::histogram::Latencies;
     use std::time::Duration;
+
+    use super::*;
 
     /// `done` of 40,000 operations within a second.
     fn measured(done: u64, late_ns: u64) -> Measured {

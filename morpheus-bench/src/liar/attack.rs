@@ -4,22 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::hdr_log::{self, Entry};
+use morpheus_harness::histogram::{FROM_INTENDED_START, Latencies, Summary};
+use morpheus_harness::progress::Progress;
+use morpheus_harness::rows::{Figure, Rounds, rounds};
+use morpheus_harness::thread::Stop;
+use morpheus_harness::unit::Unit;
+use morpheus_harness::{clock, host, interrupt, latency_figures};
 use morpheus_runtime::critical_section;
 
 use super::Counted;
 use super::config::Options;
 use crate::begin::Begin;
-use crate::envelope::Envelope;
 use crate::executor::{Executor, Spawn, morpheus::Morpheus};
-use crate::hdr_log::{self, Entry};
-use crate::histogram::{FROM_INTENDED_START, Latencies, Summary};
 use crate::neighbours::{self, Neighbours};
-use crate::progress::Progress;
-use crate::rows::{Figure, Rounds, rounds};
-use crate::thread::Stop;
-use crate::unit::Unit;
 use crate::wake::{Clockwork, Mailbox};
-use crate::{clock, host, interrupt, latency_figures, work};
+use crate::work;
 
 /// From one wake of the others to the next.
 const PERIOD: Duration = Duration::from_millis(1);

@@ -4,18 +4,19 @@ use std::hint::black_box;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use morpheus_harness::clock;
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::pairs::Limit;
+use morpheus_harness::progress::Progress;
+use morpheus_harness::rows::{Figure, Rounds, Row, rounds};
+use morpheus_harness::settle::Settle;
+use morpheus_harness::unit::Unit;
 use morpheus_runtime::critical_section;
 
 use super::Counted;
 use super::config::Options;
-use crate::envelope::Envelope;
 use crate::executor::{Executor, Spawn, morpheus::Morpheus};
-use crate::pairs::Limit;
-use crate::progress::Progress;
-use crate::rows::{Figure, Rounds, Row, rounds};
-use crate::settle::Settle;
-use crate::unit::Unit;
-use crate::{clock, work};
+use crate::work;
 
 const CASE: &str = "an honest section";
 const ESCALATIONS: &str = "all honest sections together";
@@ -174,9 +175,10 @@ fn guard_cost(morpheus: &Morpheus) -> Result<Vec<f64>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::pairs::Bar;
     use clap::Parser;
+    use morpheus_harness::pairs::Bar;
+
+    use super::*;
 
     /// Rows of sections that take `factor` times the CPU time of the work without, with `demotions` in one round.
     fn judged(factor: f64, demotions: u64) -> Vec<(String, Bar)> {

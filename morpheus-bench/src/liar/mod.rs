@@ -12,9 +12,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::envelope::Envelope;
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::interrupt;
+
 use crate::executor::Escalations;
-use crate::{interrupt, neighbours};
+use crate::neighbours;
 use config::Options;
 
 /// Measures. Exit codes: 0 measured, 1 failed, 2 bad usage, 130 after Ctrl-C.

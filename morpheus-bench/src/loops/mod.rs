@@ -25,7 +25,8 @@ use clap::Parser;
 
 pub use form::Form;
 
-use crate::{interrupt, report};
+use morpheus_harness::{interrupt, report};
+
 use config::Options;
 
 /// The names of the loops.

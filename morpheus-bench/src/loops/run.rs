@@ -4,17 +4,17 @@ use std::hint::black_box;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::pairs::Limit;
+use morpheus_harness::progress::Progress;
+use morpheus_harness::report::count;
+use morpheus_harness::rows::{Figure, Rounds, Row, means, rounds};
+use morpheus_harness::{clock, interrupt};
 use morpheus_runtime::{Builder, Link, Policy, yield_requested};
 
 use super::config::Options;
 use super::data::{Data, Written};
 use super::form::{Case, Form};
-use crate::envelope::Envelope;
-use crate::pairs::Limit;
-use crate::progress::Progress;
-use crate::report::count;
-use crate::rows::{Figure, Rounds, Row, means, rounds};
-use crate::{clock, interrupt};
 
 /// The one figure: CPU time of a run of the loop, in nanoseconds.
 const FIGURE: Figure<f64> = Figure::time("CPU time", |ns| Some(*ns));
@@ -197,8 +197,9 @@ async fn timed(
 
 #[cfg(test)]
 mod tests {
+    use morpheus_harness::pairs::Bar;
+
     use super::*;
-    use crate::pairs::Bar;
 
     #[test]
     fn a_block_is_as_long_as_it_should_be_and_never_empty() {

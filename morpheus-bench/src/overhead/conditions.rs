@@ -2,12 +2,12 @@
 
 use std::panic;
 
+use morpheus_harness::envelope::Envelope;
 use rustix::mm::{MlockAllFlags, mlockall};
 use serde::Serialize;
 
 use super::cache::Geometry;
 use super::config::Options;
-use crate::envelope::Envelope;
 use crate::{cpus, policy};
 
 /// The policy of measuring threads where that is permitted.

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use morpheus_harness::arguments::counted;
 use serde::Serialize;
 
 use super::cache;
-use crate::arguments::counted;
 
 const MORE: &str = "\
 Examples:

@@ -1,11 +1,12 @@
 //! Costs as rows: what was read in each experiment, and whether a cost stands out of the noise.
 
+use morpheus_harness::pairs::Limit;
+use morpheus_harness::rows::Row;
+use morpheus_harness::stats::Median;
+use morpheus_harness::unit::Unit;
+
 use super::conditions::Found;
 use super::experiment::{WARMUP_MOST, Warmup};
-use crate::pairs::Limit;
-use crate::rows::Row;
-use crate::stats::Median;
-use crate::unit::Unit;
 
 /// The figure of a case in which each contender has one time.
 pub const TIME: &str = "time";
@@ -59,9 +60,10 @@ pub fn warmed_up(found: &mut Found, contender: &str, warmup: Warmup) {
 
 #[cfg(test)]
 mod tests {
+    use morpheus_harness::pairs::Bar;
+    use morpheus_harness::rows::view::spread;
+
     use super::*;
-    use crate::pairs::Bar;
-    use crate::rows::view::spread;
 
     fn row(ns: Vec<f64>) -> Row {
         time("a case", "a cost", ns)

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::thread::{VOLUNTARY_SWITCHES, number_in};
+use morpheus_harness::thread::{VOLUNTARY_SWITCHES, number_in};
 
 /// How often a thread of this process has left a CPU to another, voluntarily or not. (A yield counts as not: the thread
 /// could have gone on.)
@@ -22,8 +22,9 @@ fn switches_in(status: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use morpheus_harness::thread;
+
     use super::*;
-    use crate::thread;
 
     #[test]
     fn switches_are_both_kinds_together() {

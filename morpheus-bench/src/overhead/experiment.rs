@@ -5,12 +5,11 @@ use std::array;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use crate::clock;
-use crate::histogram::Latencies;
-use crate::interrupt;
-use crate::order::interleaved;
-use crate::progress::Progress;
-use crate::settle::Settle;
+use morpheus_harness::histogram::Latencies;
+use morpheus_harness::order::interleaved;
+use morpheus_harness::progress::Progress;
+use morpheus_harness::settle::Settle;
+use morpheus_harness::{clock, interrupt};
 
 /// Out of five parts of time one is left to others: real-time threads that leave none are stopped by the kernel, in
 /// the middle of a measurement.

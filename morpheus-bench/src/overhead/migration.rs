@@ -16,13 +16,14 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
+use morpheus_harness::clock;
+use morpheus_harness::histogram::median;
 
 use super::conditions::{FIFO, Found, lock_memory};
 use super::costs;
 use super::experiment::{self, Readings, Steps, Turn};
 use crate::cpus::{self, Cpus};
-use crate::histogram::median;
-use crate::{clock, policy};
+use crate::policy;
 
 const IDLE: usize = 0;
 const AWAKE: usize = 1;

@@ -23,10 +23,12 @@ use std::time::SystemTime;
 
 use clap::Parser;
 
-use crate::envelope::Envelope;
-use crate::hdr_log::{self, Entry};
-use crate::histogram::RAW;
-use crate::{cpus, interrupt, report};
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::hdr_log::{self, Entry};
+use morpheus_harness::histogram::RAW;
+use morpheus_harness::{interrupt, report};
+
+use crate::cpus;
 use conditions::{Config, Found};
 use config::{Cost, Options, choose};
 use experiment::Steps;

@@ -8,10 +8,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Thread};
 
+use morpheus_harness::report;
+
 use super::conditions::{Found, lock_memory};
 use super::experiment::{self, Readings, Steps, time_ns};
 use super::{costs, cpu};
-use crate::report;
 
 const CASE: &str = "a preemption";
 const ABOUT: &str = "two threads on one CPU yield to each other";
@@ -31,7 +32,7 @@ pub fn measure(found: &mut Found, yields: u32, steps: &mut Steps) -> Result<(), 
             .map_err(|error| format!("no second thread: {error}"))?;
         let _end = End(&state, partner.thread());
         lock_memory(found);
-        let both = [*state.id.wait(), crate::thread::id()];
+        let both = [*state.id.wait(), morpheus_harness::thread::id()];
         let switches = || {
             both.into_iter()
                 .map(cpu::switches)
@@ -103,7 +104,7 @@ struct State {
 
 impl State {
     fn partner(&self) {
-        self.id.get_or_init(crate::thread::id);
+        self.id.get_or_init(morpheus_harness::thread::id);
         // Acquire: pairs with the stores of `bring_in`, `send_away` and `End`.
         while !self.ended.load(Ordering::Acquire) {
             if self.wanted.load(Ordering::Acquire) {

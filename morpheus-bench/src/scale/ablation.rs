@@ -1,6 +1,10 @@
 //! The effect of each feature of Morpheus's scheduler: its figure without it (with it, where it is off by default) beside the
 //! scheduler as it is, measured in one boot, and beside what the scheduler, measured twice there, differs by.
 
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::pairs::Pairs;
+use morpheus_harness::rows::view::distinct;
+use morpheus_harness::rows::{Figure, Finding, Part, Ratio, Row};
 use serde::Serialize;
 
 use super::case::Case;
@@ -9,10 +13,6 @@ use super::features::Feature;
 use super::result::{Measured, Report, Run};
 use super::rows;
 use super::trials;
-use crate::envelope::Envelope;
-use crate::pairs::Pairs;
-use crate::rows::view::distinct;
-use crate::rows::{Figure, Finding, Part, Ratio, Row};
 
 /// The name of the scheduler with all of its features as they are by default.
 const AS_IT_IS: &str = "as it is";

@@ -1,6 +1,9 @@
 //! The cases of each suite: how each is measured, and its figure.
 
 use clap::ValueEnum;
+use morpheus_harness::arguments::name_of;
+use morpheus_harness::report::{self, Table, WIDTH};
+use morpheus_harness::unit::Unit;
 use serde::{Deserialize, Serialize};
 
 use super::cases::wake::{LONG, WARMUP};
@@ -9,9 +12,6 @@ use super::cases::{
     stress, throughput, wake,
 };
 use super::child::{Answer, Job};
-use crate::arguments::name_of;
-use crate::report::{self, Table, WIDTH};
-use crate::unit::Unit;
 
 /// A group of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]

@@ -3,12 +3,12 @@
 use std::process;
 use std::time::Duration;
 
+use morpheus_harness::{supervised, thread};
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
 use super::result::Measured;
 use crate::executor::morpheus::LinkName;
-use crate::{supervised, thread};
 
 /// The measurement that a child is to make.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

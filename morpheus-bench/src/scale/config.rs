@@ -3,15 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use morpheus_harness::arguments::{counted, measured};
 
 use super::case::{Case, Suite};
 use super::contender::Contender;
 use super::features;
 use super::probes::Probe;
 use super::trials;
-use crate::arguments::{counted, measured};
-use crate::cpus;
-use crate::scx;
+use crate::{cpus, scx};
 
 const MORE: &str = "\
 Examples:
@@ -253,9 +252,10 @@ pub fn may_run(options: &Options, directory: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::arguments::refuses;
     use clap::CommandFactory;
+    use morpheus_harness::arguments::refuses;
+
+    use super::*;
 
     fn options(words: &[&str]) -> Options {
         Options::parse_from(std::iter::once("scale").chain(words.iter().copied()))

@@ -7,8 +7,9 @@ use std::process::Command;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use morpheus_harness::host;
+
 use crate::executor::morpheus::LinkName;
-use crate::host;
 use crate::scx::{self, Loaded, Scheduler};
 
 /// Where the kernel takes the mode of preemption.

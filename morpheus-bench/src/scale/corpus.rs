@@ -4,8 +4,8 @@ use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
+use morpheus_harness::clock;
 
-use crate::clock;
 use crate::random::Random;
 
 /// Bytes that are compressed at a time.

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::clock::{monotonic_ns, thread_cpu};
-use crate::cpus;
+use morpheus_harness::clock::{monotonic_ns, thread_cpu};
+use morpheus_harness::thread;
+
 use crate::jitter::sleep::Call;
-use crate::{thread, work};
+use crate::{cpus, work};
 
 /// Iterations of [`work::compute`] between two looks at the clock: 8 µs, and a quarter of a millisecond in an emulator.
 const CHUNK: u64 = 4_000;

@@ -16,6 +16,7 @@ mod corpus;
 mod crowd;
 mod features;
 mod online;
+pub mod page;
 mod probes;
 mod prometheus;
 pub mod result;
@@ -30,9 +31,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::record::Record;
-use crate::refusal::Refusal;
-use crate::{interrupt, record, report, scx, thread};
+use morpheus_harness::record::Record;
+use morpheus_harness::refusal::Refusal;
+use morpheus_harness::{interrupt, record, report, thread};
+
+use crate::scx;
 use case::Case;
 use config::Options;
 use result::Report;

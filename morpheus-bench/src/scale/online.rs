@@ -6,9 +6,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, Stdio};
 
+use morpheus_harness::{report, supervised};
 use serde::{Deserialize, Serialize};
 
-use crate::{cpus, report, supervised};
+use crate::cpus;
 
 /// Where the kernel has a directory for each CPU.
 pub const DIRECTORY: &str = "/sys/devices/system/cpu";

@@ -8,14 +8,11 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use morpheus_harness::arguments::name_of;
+use morpheus_harness::{clock, report, supervised, thread};
 
 use super::corpus::Corpus;
-use crate::arguments::name_of;
-use crate::clock;
 use crate::neighbours::{self, Neighbours};
-use crate::report;
-use crate::supervised;
-use crate::thread;
 
 /// The work of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -134,7 +131,7 @@ fn compress() -> io::Result<()> {
 
 /// Ends by itself only when no process can be started.
 fn storm() -> io::Result<()> {
-    let cpus = crate::host::cpus();
+    let cpus = morpheus_harness::host::cpus();
     loop {
         burst(cpus * STORM_SIZE)?;
         std::thread::sleep(STORM_PERIOD);

@@ -4,9 +4,10 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
+use morpheus_harness::stats::Spread;
+use morpheus_harness::unit::Unit;
+
 use super::result::{Report, Run};
-use crate::stats::Spread;
-use crate::unit::Unit;
 
 /// The units that figures have, as Prometheus names them: a base unit, and how many of ours are one of it.
 const UNITS: [(Unit, &str, f64); 4] = [

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use morpheus_harness::histogram::{Latencies, Summary};
+use morpheus_harness::host::Host;
+use morpheus_harness::rows::Part;
+use morpheus_harness::rows::view::distinct;
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
 use super::soak::Soak;
-use crate::histogram::{Latencies, Summary};
-use crate::host::Host;
-use crate::rows::Part;
-use crate::rows::view::distinct;
 
 /// Everything that was measured, or read from files.
 #[derive(Clone, Debug, Serialize)]

@@ -1,20 +1,19 @@
 //! The rows of all runs: each case under each scheduler, beside the kernel's own, and what Morpheus's scheduler is to reach.
 
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::pairs::Bar;
+use morpheus_harness::pairs::Limit::{self, AtLeast, AtMost};
+use morpheus_harness::rows::text::held;
+use morpheus_harness::rows::view::distinct;
+use morpheus_harness::rows::{Figure, Part, Row};
+use morpheus_harness::unit::Unit;
+use morpheus_harness::{report, stats};
 use serde::Serialize;
 
 use super::case::{Case, LONGEST_WAIT_NS};
 use super::contender;
 use super::result::{Measured, Report, Run};
 use super::soak::Soak;
-use crate::envelope::Envelope;
-use crate::pairs::Bar;
-use crate::pairs::Limit::{self, AtLeast, AtMost};
-use crate::report;
-use crate::rows::text::held;
-use crate::rows::view::distinct;
-use crate::rows::{Figure, Part, Row};
-use crate::stats;
-use crate::unit::Unit;
 
 /// The kernel's own scheduler.
 const DEFAULT: &str = "default";
@@ -324,12 +323,13 @@ fn about_soak(run: &Run, soak: &Soak) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use morpheus_harness::histogram::Summary;
+    use morpheus_harness::report::WIDTH;
+    use morpheus_harness::rows::view::find;
+
     use super::super::result::tests::run;
     use super::super::soak::Waited;
     use super::*;
-    use crate::histogram::Summary;
-    use crate::report::WIDTH;
-    use crate::rows::view::find;
 
     /// Three iterations of each of these.
     fn report(values: &[(Case, &str, f64)]) -> Report {

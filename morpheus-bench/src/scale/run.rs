@@ -3,6 +3,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use morpheus_harness::host::Host;
+use morpheus_harness::progress::Progress;
+use morpheus_harness::record::Record;
+use morpheus_harness::{interrupt, report, supervised};
+
 use super::capture::{self, Capture};
 use super::case::Case;
 use super::child::{Answer, Job};
@@ -14,10 +19,7 @@ use super::online::{self, Offline};
 use super::result::{Measured, Report, Run};
 use super::soak::{self, Soaking};
 use super::tracing;
-use crate::host::Host;
-use crate::progress::Progress;
-use crate::record::Record;
-use crate::{cpus, interrupt, report, scx, supervised};
+use crate::{cpus, scx};
 
 /// The time that a measurement takes besides its duration, about: processes start, and run for a while before it counts.
 const AROUND: Duration = Duration::from_millis(1_500);

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use morpheus_harness::arguments::{counted, measured};
 use serde::Serialize;
 
 use super::variant::Variant;
-use crate::arguments::{counted, measured};
 
 const MORE: &str = "\
 These are compared, each in every round and in a process of its own:
@@ -147,9 +147,9 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+    use morpheus_harness::arguments::refuses;
 
     use super::*;
-    use crate::arguments::refuses;
 
     fn parse(line: &str) -> Options {
         Options::parse_from(std::iter::once("service").chain(line.split_whitespace()))

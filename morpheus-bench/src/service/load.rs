@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use morpheus_harness::interrupt;
+
 use super::http::{Connection, get, post};
 use super::served::Client;
 use crate::begin::Begin;
-use crate::interrupt;
 use crate::load::{self, LoadSummary, Timetable, WarmUp};
 
 /// How often Ctrl-C is looked for, and progress shown.

@@ -27,7 +27,8 @@ use clap::Parser;
 
 pub use variant::Variant;
 
-use crate::{interrupt, report};
+use morpheus_harness::{interrupt, report};
+
 use config::Options;
 
 /// Measures. Exit codes: 0 measured, 1 something could not be, 2 bad usage, 130 after Ctrl-C.

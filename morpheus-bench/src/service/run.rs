@@ -2,18 +2,19 @@
 
 use std::time::{Duration, Instant};
 
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::interrupt;
+use morpheus_harness::pairs::Limit;
+use morpheus_harness::progress::Progress;
+use morpheus_harness::report::time;
+use morpheus_harness::rows::{Figure, Part, Rounds, Row, against, rounds};
+use morpheus_harness::unit::Unit;
+
 use super::config::{Options, Scene};
 use super::load::{Load, Seen, Window};
 use super::server::{Programs, Server, Work};
 use super::variant::Variant;
-use crate::envelope::Envelope;
-use crate::interrupt;
-use crate::pairs::Limit;
-use crate::progress::Progress;
-use crate::report::time;
-use crate::rows::{Figure, Part, Rounds, Row, against, rounds};
 use crate::tuned::MORE_WORKERS;
-use crate::unit::Unit;
 
 /// The time that starting and ending a service takes, about.
 const AROUND: Duration = Duration::from_millis(500);
@@ -173,10 +174,11 @@ fn limit(scene: Scene, clients: usize, variant: Variant, figure: &str) -> Option
 
 #[cfg(test)]
 mod tests {
+    use morpheus_harness::histogram::Summary;
+    use morpheus_harness::pairs::Bar;
+
     use super::*;
-    use crate::histogram::Summary;
     use crate::load::{LoadSummary, WarmUp};
-    use crate::pairs::Bar;
 
     /// Pings that were answered after `ping_ms`, or had no answer, and the rate of answers to the other requests.
     fn seen(ping_ms: f64, is_answered: bool, work_per_s: f64) -> Seen {

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use morpheus_harness::supervised::Supervised;
+use morpheus_harness::{host, interrupt, report};
 use serde::Deserialize;
 
 use super::http::{self, Connection};
 use super::variant::Variant;
 use crate::flagged::{self, Program};
-use crate::supervised::Supervised;
-use crate::{host, interrupt, neighbours, report};
+use crate::neighbours;
 
 /// How long a service may take to come up, on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);

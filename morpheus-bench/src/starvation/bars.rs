@@ -2,14 +2,15 @@
 //!
 //! The bars are meant for two CPUs, two workers and an unprivileged user.
 
+use morpheus_harness::arguments::one_of;
+use morpheus_harness::pairs::Limit::{self, AtLeast, AtMost};
+
 use super::figures::{
     CONTROLLER, HOG_CPU, LIFO_P99, MIXED_P99, MIXED_POLLS, NEIGHBOURS, POLLS, REQUEST_P99,
     REQUESTS, TIMER_P99, UNFINISHED, WAKE_P50, WAKE_P99, WAKEUPS,
 };
 use super::workload::Workload;
-use crate::arguments::one_of;
 use crate::executor::Runtime::{self, Morpheus, MorpheusFlag, TokioTuned};
-use crate::pairs::Limit::{self, AtLeast, AtMost};
 
 /// A case on a runtime.
 pub type At = (&'static str, Runtime);

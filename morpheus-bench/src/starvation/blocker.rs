@@ -7,8 +7,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use morpheus_harness::thread;
+
 use super::workload::HogKind;
-use crate::thread;
 
 /// How one hog blocks in the kernel.
 pub struct Blocker {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use morpheus_harness::supervised;
 use serde::{Deserialize, Serialize};
 
 use super::result::RunResult;
@@ -12,7 +13,7 @@ use super::workload::Workload;
 use super::{go, run};
 use crate::executor::Runtime;
 use crate::executor::{morpheus::Morpheus, smol::Smol, tokio::Tokio};
-use crate::{flagged, supervised};
+use crate::flagged;
 
 /// The measurement that a child is to make.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -1,11 +1,12 @@
 //! One sentence at the end that says what happened, made from the rows.
 
+use morpheus_harness::report::{count, time, times};
+use morpheus_harness::rows::Row;
+use morpheus_harness::rows::view;
+
 use super::figures::{HOG_CPU, TIMER_MAX, TIMER_P99, WAKE_MAX, WAKE_P50, WAKE_P99, WAKEUPS};
 use super::workload::Workload;
 use crate::executor::Runtime;
-use crate::report::{count, time, times};
-use crate::rows::Row;
-use crate::rows::view;
 
 /// The sentence. It compares the first runtime (Morpheus where it was measured) with tokio, or with the first other one.
 pub fn sentence(workload: &Workload, rows: &[Row]) -> String {
@@ -138,9 +139,10 @@ fn idle(rows: &[Row], seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use morpheus_harness::unit::Unit;
+
     use super::super::workload::tests::workload;
     use super::*;
-    use crate::unit::Unit;
 
     fn rows(runtime: Runtime, wake: f64, timer: f64, cpu: f64) -> Vec<Row> {
         let row = |figure: &str, unit, value| {

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
+use morpheus_harness::arguments::counted;
+use morpheus_harness::host;
+use morpheus_harness::rows::view::distinct;
 use morpheus_runtime::Mechanism;
 
 use super::bars;
 use super::workload::Workload;
-use crate::arguments::counted;
 use crate::code::Code;
 use crate::executor::Runtime;
-use crate::host;
-use crate::rows::view::distinct;
 
 const EXAMPLES: &str = "\
 Examples:

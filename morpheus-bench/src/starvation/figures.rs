@@ -1,10 +1,11 @@
 //! The figures of a run.
 
+use morpheus_harness::histogram::Summary;
+use morpheus_harness::rows::{Figure, Part};
+
 use super::result::RunResult;
 use crate::executor::Escalations;
-use crate::histogram::Summary;
 use crate::load::LoadSummary;
-use crate::rows::{Figure, Part};
 
 pub const WAKE_P50: &str = "wake p50";
 pub const WAKE_P99: &str = "wake p99";
@@ -135,11 +136,12 @@ fn part(of: u64, all: &Summary) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use morpheus_harness::rows::Rounds;
+
     use super::*;
     use crate::executor::Runtime;
-    use crate::rows::Rounds;
 
-    fn rows(run: RunResult) -> Vec<crate::rows::Row> {
+    fn rows(run: RunResult) -> Vec<morpheus_harness::rows::Row> {
         let rounds = Rounds::once(vec![run]);
         rounds.rows("hogs", &["tokio".into()], &FIGURES, |_, _| None)
     }

@@ -12,6 +12,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use morpheus_harness::arguments::name_of;
+use morpheus_harness::histogram::Latencies;
+use morpheus_harness::thread::lock;
+use morpheus_harness::{clock, report};
 use serde::Deserialize;
 
 use super::child::Job;
@@ -19,14 +23,10 @@ use super::log;
 use super::result::{HogSummary, RunResult};
 use super::run;
 use super::workload::Workload;
-use crate::arguments::name_of;
 use crate::begin::Begin;
-use crate::clock;
-use crate::histogram::Latencies;
 use crate::load::Load;
-use crate::thread::lock;
+use crate::neighbours;
 use crate::wake::Clockwork;
-use crate::{neighbours, report};
 
 /// The program's first line.
 #[derive(Deserialize)]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
+use morpheus_harness::clock;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::blocker::Blocker;
@@ -13,7 +14,7 @@ use super::result::HogSummary;
 use super::workload::{HogKind, Via, Workload};
 use crate::code::Code;
 use crate::executor::{Executor, Spawn};
-use crate::{clock, work};
+use crate::work;
 
 /// One hog.
 pub struct Hog {

@@ -5,11 +5,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use morpheus_harness::histogram::Latencies;
+
 use super::hog::Hogs;
 use super::workload::Lifo as Known;
 use crate::begin::Begin;
 use crate::executor::{Executor, Spawn};
-use crate::histogram::Latencies;
 use crate::wake::Mailbox;
 
 /// Between two polls that get stuck, so that the woken task waits again when it is woken.

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use morpheus_harness::hdr_log::{self, Entry};
+use morpheus_harness::histogram::Latencies;
+
 use super::result::RunResult;
-use crate::hdr_log::{self, Entry};
-use crate::histogram::Latencies;
 
 /// The log that a child sends: wakes and timers of one run.
 pub fn of_run(wakes: &Latencies, timers: &Latencies, lasted: Duration) -> Option<String> {

@@ -4,6 +4,10 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use clap::Parser;
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::progress::Progress;
+use morpheus_harness::rows::{Rounds, rounds};
+use morpheus_harness::{interrupt, thread};
 use serde::Serialize;
 
 use super::child::{self, Job};
@@ -17,14 +21,9 @@ use super::suite;
 use super::supervise;
 use super::title::title;
 use super::workload::Workload;
-use crate::envelope::Envelope;
 use crate::executor::Runtime;
 use crate::executor::go::GoProgram;
-use crate::interrupt;
-use crate::neighbours;
-use crate::progress::Progress;
-use crate::rows::{Rounds, rounds};
-use crate::{thread, work};
+use crate::{neighbours, work};
 
 /// The options of the run, as `--json` repeats them.
 #[derive(Clone, Debug, Serialize)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use morpheus_harness::histogram::Latencies;
 use tokio::sync::Semaphore;
 
 use super::hog::Hogs;
@@ -14,7 +15,6 @@ use super::sleepers::Sleepers;
 use super::workload::{Via, Workload};
 use crate::begin::Begin;
 use crate::executor::{Executor, Spawn};
-use crate::histogram::Latencies;
 use crate::work;
 
 /// Innocent polls to one of a hog.

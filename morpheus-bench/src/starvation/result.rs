@@ -1,9 +1,9 @@
 //! The results of one run, as its child reports them.
 
+use morpheus_harness::histogram::Summary;
 use serde::{Deserialize, Serialize};
 
 use crate::executor::{Escalations, Runtime};
-use crate::histogram::Summary;
 use crate::load::LoadSummary;
 
 /// The polls and the CPU time of the hogs.

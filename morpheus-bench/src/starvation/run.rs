@@ -5,6 +5,10 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use morpheus_harness::histogram::SAMPLES_FOR_P99;
+use morpheus_harness::settle::Settle;
+use morpheus_harness::{clock, thread};
+
 use super::busy::Busy;
 use super::child::Job;
 use super::hog::Hogs;
@@ -16,12 +20,9 @@ use super::sleepers::Sleepers;
 use super::workload::Workload;
 use crate::begin::Begin;
 use crate::executor::{Executor, Spawn};
-use crate::histogram::SAMPLES_FOR_P99;
 use crate::load::Load;
 use crate::neighbours;
-use crate::settle::Settle;
 use crate::wake::{Clockwork, Mailbox};
-use crate::{clock, thread};
 
 /// CPU work that the echo server does for a request.
 pub const REQUEST_US: f64 = 20.0;

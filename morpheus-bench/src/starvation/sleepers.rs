@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use morpheus_harness::histogram::Latencies;
+use morpheus_harness::thread::lock;
+
 use crate::begin::Begin;
 use crate::executor::{Executor, Spawn};
-use crate::histogram::Latencies;
-use crate::thread::lock;
 
 /// Histograms that the sleepers share. Up to this many sleepers have one each, so that none ever waits for
 /// another's lock; beyond, a histogram each would take too much memory.

@@ -3,6 +3,13 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use morpheus_harness::arguments::asked;
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::rows::Row;
+use morpheus_harness::rows::view::find;
+use morpheus_harness::unit::Unit;
+use morpheus_harness::{host, interrupt, pairs};
+
 use super::bars::{At, Bar, Case, groups};
 use super::config::Options;
 use super::figures::FIGURES;
@@ -10,14 +17,7 @@ use super::main::{Bench, Config};
 use super::supervise;
 use super::title::title;
 use super::workload::Workload;
-use crate::arguments::asked;
-use crate::envelope::Envelope;
 use crate::executor::Runtime;
-use crate::pairs;
-use crate::rows::Row;
-use crate::rows::view::find;
-use crate::unit::Unit;
-use crate::{host, interrupt};
 
 /// Measures the groups that are asked for. A missed bar is a failure only with `--strict`.
 pub fn main(options: &Options, workload: &Workload) -> ExitCode {
@@ -144,10 +144,11 @@ fn summary(judged: &[(String, pairs::Bar)]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use morpheus_harness::pairs::Limit::{AtLeast, AtMost};
+    use std::collections::HashSet;
+
     use super::super::workload::tests::workload;
     use super::*;
-    use crate::pairs::Limit::{AtLeast, AtMost};
-    use std::collections::HashSet;
 
     #[test]
     fn every_bar_is_about_a_figure_of_a_case_of_its_group() {

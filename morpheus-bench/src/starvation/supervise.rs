@@ -4,13 +4,14 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
+use morpheus_harness::supervised;
+
 use super::child::Job;
 use super::quota::Cgroup;
 use super::result::RunResult;
 use super::workload::Workload;
 use crate::flagged;
 use crate::neighbours::Neighbours;
-use crate::supervised;
 
 /// A child may take this much longer than its run for starting, draining and printing.
 const GRACE: Duration = Duration::from_secs(20);

@@ -1,8 +1,9 @@
 //! The title of a workload: a description in a line.
 
+use morpheus_harness::report::count;
+
 use super::workload::{HogKind, Lifo, Via, Workload};
 use crate::code::Code;
-use crate::report::count;
 
 /// One line that says what is measured.
 pub fn title(workload: &Workload) -> String {

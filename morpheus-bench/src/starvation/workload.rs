@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use morpheus_harness::arguments::{counted, measured};
+use morpheus_harness::histogram::SAMPLES_FOR_P99;
+use morpheus_harness::host;
 use morpheus_runtime::Mechanism;
 use serde::{Deserialize, Serialize};
 
-use crate::arguments::{counted, measured};
 use crate::code::Code;
 use crate::executor::morpheus::LinkName;
-use crate::histogram::SAMPLES_FOR_P99;
-use crate::host;
 
 /// The way in which a hog occupies its poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]

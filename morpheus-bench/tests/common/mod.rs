@@ -4,8 +4,8 @@
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use morpheus_bench::envelope::Envelope;
-use morpheus_bench::rows::Row;
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::rows::Row;
 use serde::de::DeserializeOwned;
 
 /// The `--json` output of a benchmark that prints rows.

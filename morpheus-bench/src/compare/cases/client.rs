@@ -9,6 +9,8 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
+use morpheus_harness::clock;
+use morpheus_harness::histogram::Latencies;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
@@ -16,9 +18,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use super::{Done, shares};
-use crate::histogram::Latencies;
 use crate::http::is_whole;
-use crate::{clock, load};
+use crate::load;
 
 /// The messages that a client sends, and the answers that it expects.
 #[derive(Clone, Copy, Debug)]

@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire};
 use std::time::Duration;
 
+use morpheus_harness::histogram::Latencies;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::spawner::{Plain, Spawner, Watched};
-use crate::histogram::Latencies;
 
 /// The runtime that a case runs on, and its number of workers.
 #[derive(Clone, Debug)]

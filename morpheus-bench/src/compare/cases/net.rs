@@ -9,13 +9,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use morpheus_harness::histogram::SAMPLES_FOR_P99;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::client::{Clients, Protocol};
 use super::{Body, Stage};
 use crate::compare::spawner::Spawner;
-use crate::histogram::SAMPLES_FOR_P99;
 use crate::load;
 
 /// The round trips that a p99 needs, and a few more, so that it does not depend on one.

@@ -19,7 +19,7 @@ use car::common_average;
 use goertzel::{BANDS, goertzel};
 use notch::notch;
 
-use crate::arguments::name_of;
+use morpheus_harness::arguments::name_of;
 
 /// How large the windows and the filters are.
 #[derive(Clone, Debug, PartialEq, Args, Serialize)]

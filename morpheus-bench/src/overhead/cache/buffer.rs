@@ -9,7 +9,7 @@ use std::{fs, io, slice};
 
 use memmap2::{Advice, MmapMut, MmapRaw};
 
-use crate::host;
+use morpheus_harness::host;
 
 /// A huge page where the kernel does not say how large one is.
 const HUGE_BYTES: usize = 2 << 20;

@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use morpheus_harness::host;
 use serde::Serialize;
 
-use crate::{cpus, host};
+use crate::cpus;
 
 /// The caches of one CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -25,18 +25,20 @@ use std::array;
 use std::path::Path;
 use std::thread;
 
-use self::buffer::Buffer;
 pub use self::geometry::Geometry;
+use morpheus_harness::interrupt;
+use morpheus_harness::pairs::Limit;
+use morpheus_harness::report::count;
+use morpheus_harness::rows::Row;
+use morpheus_harness::unit::Unit;
+
+use self::buffer::Buffer;
 use self::writer::Writer;
 use super::conditions::{Found, lock_memory};
 use super::costs;
 use super::experiment::{self, Readings, Steps, time_ns};
-use crate::pairs::Limit;
+use crate::cpus;
 use crate::random::Random;
-use crate::report::count;
-use crate::rows::Row;
-use crate::unit::Unit;
-use crate::{cpus, interrupt};
 
 const BUFFER: &str = "refill a buffer";
 const ABOUT_BUFFER: &str = "its lines are in the caches of the other CPU";
@@ -253,10 +255,11 @@ impl Walker<'_> {
 
 #[cfg(test)]
 mod tests {
+    use morpheus_harness::pairs::Bar;
+    use morpheus_harness::rows::view::find;
+
     use super::super::conditions::{tests::nothing, under};
     use super::*;
-    use crate::pairs::Bar;
-    use crate::rows::view::find;
 
     #[test]
     fn every_way_is_measured() {

@@ -3,14 +3,15 @@
 use std::path::Path;
 use std::time::Duration;
 
+use morpheus_harness::clock::monotonic_ns;
+use morpheus_harness::histogram::Latencies;
+
 use super::super::child::{Answer, Job};
 use super::super::crowd::{self, Crowd, Felt, Member};
 use super::super::online::{self, Offline};
 use super::super::probes::Probe;
 use super::super::result::Measured;
 use super::wake::{LONG, WARMUP, probe};
-use crate::clock::monotonic_ns;
-use crate::histogram::Latencies;
 
 /// Between two changes of a CPU's state.
 const HOTPLUG_PAUSE: Duration = Duration::from_millis(300);
@@ -45,8 +46,8 @@ fn recovered(before: &Latencies, after: &Latencies) -> Result<(), String> {
     if after > 4 * before + 1_000_000 {
         return Err(format!(
             "after the load half of the wakes take more than {}, before it was {}",
-            crate::report::time(after),
-            crate::report::time(before)
+            morpheus_harness::report::time(after),
+            morpheus_harness::report::time(before)
         ));
     }
     Ok(())

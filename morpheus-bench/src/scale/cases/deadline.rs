@@ -3,15 +3,17 @@
 use std::ffi::CStr;
 use std::time::Duration;
 
+use morpheus_harness::clock::monotonic_ns;
+use morpheus_harness::histogram::Latencies;
+use morpheus_harness::rows::Part;
+use morpheus_harness::thread;
+
 use super::super::child::{Answer, Job};
 use super::super::probes::Probe;
 use super::super::result::Measured;
 use super::wake::WARMUP;
-use crate::clock::monotonic_ns;
-use crate::histogram::Latencies;
 use crate::jitter::sleep::Call;
-use crate::rows::Part;
-use crate::{thread, work};
+use crate::work;
 
 /// Sixty frames a second.
 const FRAME_NS: u64 = 16_666_667;

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
+use morpheus_harness::clock::monotonic_ns;
+use morpheus_harness::histogram::Latencies;
+use morpheus_harness::rows::Part;
+use morpheus_harness::thread;
+
 use super::super::child::{Answer, Job};
 use super::super::probes::{Echo, Probe};
 use super::super::result::Measured;
 use super::wake::WARMUP;
-use crate::clock::monotonic_ns;
-use crate::histogram::Latencies;
+use crate::cpus;
 use crate::jitter::sleep::Call;
-use crate::rows::Part;
-use crate::{cpus, thread};
 
 /// Pairs that talk: where an answer takes long, one alone would not ask often enough for a percentile.
 const PAIRS: usize = 8;

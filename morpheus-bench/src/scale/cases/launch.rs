@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use morpheus_harness::clock::monotonic_ns;
+use morpheus_harness::histogram::Latencies;
+use morpheus_harness::rows::Part;
+use morpheus_harness::thread;
+
 use super::super::child::{Answer, Job};
 use super::super::probes::{Probe, burst};
 use super::super::result::Measured;
-use crate::clock::monotonic_ns;
-use crate::histogram::Latencies;
-use crate::rows::Part;
-use crate::thread;
 
 /// Between two launches, as a person or a shell script pauses.
 const PAUSE: Duration = Duration::from_millis(2);

@@ -4,10 +4,11 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use morpheus_harness::clock::monotonic_ns;
+use morpheus_harness::thread;
+
 use super::super::child::{Answer, Job};
 use super::super::result::Measured;
-use crate::clock::monotonic_ns;
-use crate::thread;
 
 /// Groups.
 const GROUPS: usize = 2;

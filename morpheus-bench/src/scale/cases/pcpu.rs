@@ -4,13 +4,15 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use morpheus_harness::clock::monotonic_ns;
+use morpheus_harness::thread;
+
 use super::super::child::{Answer, Job};
 use super::super::crowd::{Crowd, Member};
 use super::super::result::Measured;
 use super::contention::longest_wait;
 use super::wake::WARMUP;
-use crate::clock::monotonic_ns;
-use crate::{cpus, thread, work};
+use crate::{cpus, work};
 
 /// Tasks in a burst, for each CPU.
 const BURST: usize = 8;

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
+use morpheus_harness::arguments::name_of;
+use morpheus_harness::envelope::Envelope;
+use morpheus_harness::report;
+use morpheus_harness::supervised::Supervised;
 use serde_json::Value;
 
 use super::super::child::{Answer, Job};
 use super::super::result::Measured;
-use crate::arguments::name_of;
-use crate::envelope::Envelope;
-use crate::supervised::Supervised;
-use crate::{report, scx};
+use crate::scx;
 
 /// The names of the figures beside the one that is compared.
 const MORE: [&str; 5] = [
@@ -75,9 +76,10 @@ fn read(output: &str, figure: &str) -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use morpheus_harness::rows::Row;
+    use morpheus_harness::unit::Unit;
+
     use super::*;
-    use crate::rows::Row;
-    use crate::unit::Unit;
 
     #[test]
     fn the_figure_is_of_the_case_and_the_others_stand_beside_it() {

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::{ChildStdin, ChildStdout};
 use std::time::{Duration, Instant};
 
+use morpheus_harness::thread;
+
 use super::super::child::{Answer, Job};
 use super::super::crowd::{Crowd, Member};
 use super::super::online::{self, Offline};
@@ -13,7 +15,6 @@ use super::contention::longest_wait;
 use super::messaging;
 use super::wake::probe;
 use crate::neighbours::Neighbours;
-use crate::thread;
 
 /// Hogs of these priorities, one each, beside one of the usual for each CPU.
 const NICE: [libc::c_int; 3] = [-5, 10, 19];

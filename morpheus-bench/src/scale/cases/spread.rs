@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
+use morpheus_harness::clock::monotonic_ns;
+use morpheus_harness::histogram::median;
+use morpheus_harness::thread;
+
 use super::super::child::{Answer, Job};
 use super::super::crowd::{self, Crowd, Member};
 use super::super::result::Measured;
 use super::contention::feel;
 use super::wake::WARMUP;
-use crate::clock::monotonic_ns;
-use crate::histogram::median;
 use crate::jitter::sleep::Call;
 use crate::policy::Policy;
-use crate::{cpus, thread, work};
+use crate::{cpus, work};
 
 /// From one thread of a class above to the next, on the next CPU.
 const STEP_NS: u64 = 10_000_000;

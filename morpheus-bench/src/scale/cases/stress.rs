@@ -3,6 +3,8 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use morpheus_harness::thread;
+
 use super::super::child::{Answer, Job};
 use super::super::crowd::{Crowd, Member};
 use super::super::probes::{Echo, Probe};
@@ -10,7 +12,7 @@ use super::contention::longest_wait;
 use super::messaging;
 use super::wake::WARMUP;
 use crate::neighbours::Neighbours;
-use crate::{scx, thread};
+use crate::scx;
 
 /// The arguments of stress-ng, without the duration: CPU, forks, switches, timers and memory.
 const STRESSORS: [&str; 10] = [

@@ -3,11 +3,12 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout};
 
+use morpheus_harness::clock::monotonic_ns;
+
 use super::super::child::{Answer, Job};
 use super::super::corpus::BLOCK;
 use super::super::probes::Probe;
 use super::super::result::Measured;
-use crate::clock::monotonic_ns;
 
 /// Each has the same number of blocks, and all begin together: what counts is when the last one is done.
 pub fn measure(job: &Job, for_each_cpu: usize) -> Answer {

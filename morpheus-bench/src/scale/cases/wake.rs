@@ -3,16 +3,18 @@
 
 use std::time::Duration;
 
+use morpheus_harness::clock::monotonic_ns;
+use morpheus_harness::histogram::Latencies;
+use morpheus_harness::rows::Part;
+use morpheus_harness::thread;
+
 use super::super::child::{Answer, Job};
 use super::super::crowd::{Crowd, Member};
 use super::super::probes::{EDITOR_WORK, Probe};
 use super::super::result::Measured;
-use crate::clock::monotonic_ns;
-use crate::histogram::Latencies;
 use crate::jitter::sleep::Call;
 use crate::pace::Pace;
-use crate::rows::Part;
-use crate::{cpus, thread, work};
+use crate::{cpus, work};
 
 /// Between two wakes. No multiple of a tick, so that they fall on every part of one.
 pub const PERIOD_NS: u64 = 4_900_000;

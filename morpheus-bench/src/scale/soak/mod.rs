@@ -22,10 +22,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use morpheus_harness::report;
+
 use super::child::Answer;
 use super::result::Measured;
 use super::{case, tracing};
-use crate::report;
 use log::Log;
 use watch::Watch;
 

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use morpheus_harness::histogram::Latencies;
+
 use super::Waited;
-use crate::histogram::Latencies;
 
 /// A task: its number, and what the kernel keeps of its name, as they lie in an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,12 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use morpheus_harness::clock::monotonic_ns;
+use morpheus_harness::thread;
+
 use super::super::tracing::Instance;
 use super::Waited;
 use super::ring::{self, Field, Format};
 use super::waits::{Event, Task, Waits};
-use crate::clock::monotonic_ns;
-use crate::{policy, thread};
+use crate::policy;
 
 /// For each CPU: seconds of a busy one.
 const BUFFER_KIB: &str = "8192";

@@ -1,11 +1,10 @@
-//! `scale --json`: a whole machine under several schedulers, a run a line.
+//! Of what `scale --json` has printed, a run a line: the rows that the page shows.
 
+use morpheus_harness::record::Record;
 use serde_json::Value;
 
-use super::{Section, one};
-use crate::record::Record;
-use crate::scale::result::{Report, Run};
-use crate::scale::rows::envelope;
+use super::result::{Report, Run};
+use super::rows::envelope;
 
 /// More reasons why something failed tell nothing new.
 const MOST_NOTES: usize = 20;
@@ -14,7 +13,10 @@ const MOST_SCHEDULERS: usize = 64;
 const MOST_CPUS: usize = 16;
 
 /// The rows of all runs. Lines that are none are passed over.
-pub fn section(records: &[Value]) -> Result<Section, String> {
+///
+/// # Errors
+/// When there is no figure in any of them.
+pub fn rows_of(records: &[Value]) -> Result<Value, String> {
     let (mut host, mut runs): (_, Vec<Run>) = (None, Vec::new());
     let (mut schedulers, mut cpus) = (Vec::new(), Vec::new());
     for record in records {
@@ -38,8 +40,7 @@ pub fn section(records: &[Value]) -> Result<Section, String> {
         return Err("has no run with a figure: it is to be what `scale --json` prints".into());
     }
     found.notes.truncate(MOST_NOTES);
-    let object = serde_json::to_value(found).map_err(|error| format!("has no rows: {error}"))?;
-    one(&object)
+    serde_json::to_value(found).map_err(|error| format!("has no rows: {error}"))
 }
 
 /// Whether it is known, or there is room for one more, which is known from then on.
@@ -54,8 +55,10 @@ fn fits<T: PartialEq + Clone>(known: &mut Vec<T>, one: &T, most: usize) -> bool 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use morpheus_harness::rows::Row;
     use serde_json::json;
+
+    use super::*;
 
     fn run(case: &str, scheduler: &str, iteration: usize, value: f64) -> Value {
         json!({
@@ -76,36 +79,32 @@ mod tests {
         let mut failed = run("burst", "default", 1, 1.0);
         failed["failed"] = json!("thrown out");
         records.push(failed);
-        let section = section(&records).unwrap();
-        let titles: Vec<&str> = section.figures.iter().map(|f| f.title.as_str()).collect();
-        assert_eq!(titles, ["throughput: compressed/s", "latency: wake p99"]);
-        let medians = &section.figures[1].table;
+        let found = rows_of(&records).unwrap();
+        let rows: Vec<Row> = serde_json::from_value(found["rows"].clone()).unwrap();
+        let named = |row: &Row| format!("{}: {} of {}", row.case, row.figure, row.contender);
         assert_eq!(
-            medians.heads[..3],
-            ["contender", "wake p99", "÷ default"].map(str::to_owned)
+            rows[..4].iter().map(named).collect::<Vec<_>>(),
+            [
+                "throughput: compressed/s of default",
+                "latency: wake p99 of default",
+                "latency: wake p99 of morpheus",
+                "latency: ÷ default of morpheus"
+            ]
         );
-        assert_eq!(
-            medians.rows[0][..2],
-            ["default", "4.00 ms"].map(str::to_owned)
-        );
-        assert_eq!(
-            medians.rows[1][..3],
-            ["morpheus", "2.00 ms", "0.250×"].map(str::to_owned)
-        );
-        let failed: Vec<&String> = section
-            .notes
-            .iter()
-            .filter(|note| note.starts_with("Failed"))
-            .collect();
-        assert_eq!(failed, ["Failed: burst under default: thrown out."]);
+        let medians = rows[1..4].iter().map(|row| row.median);
+        assert_eq!(medians.collect::<Vec<_>>(), [4e6, 2e6, 0.25].map(Some));
+        let notes: Vec<String> = serde_json::from_value(found["notes"].clone()).unwrap();
+        let failed = notes.iter().filter(|note| note.starts_with("Failed"));
+        let expected = ["Failed: burst under default: thrown out."];
+        assert_eq!(failed.collect::<Vec<_>>(), expected);
     }
 
     #[test]
     fn a_file_of_absurdly_many_schedulers_is_cut() {
         let of = |number: usize| run("latency", &format!("scheduler {number}"), 1, 1e6);
         let records: Vec<Value> = (0..MOST_SCHEDULERS + 9).map(of).collect();
-        let section = section(&records).unwrap();
-        assert_eq!(section.figures[0].table.rows.len(), MOST_SCHEDULERS);
+        let found = rows_of(&records).unwrap();
+        assert_eq!(found["rows"].as_array().unwrap().len(), MOST_SCHEDULERS);
     }
 
     #[test]
@@ -114,7 +113,7 @@ mod tests {
         failed["failed"] = json!("thrown out");
         let unknown = run("speed", "default", 1, 1.0);
         for records in [vec![], vec![failed], vec![unknown]] {
-            assert!(section(&records).unwrap_err().contains("scale --json"));
+            assert!(rows_of(&records).unwrap_err().contains("scale --json"));
         }
     }
 }

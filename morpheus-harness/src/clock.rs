@@ -3,6 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+#[inline]
 fn read(id: libc::clockid_t) -> io::Result<Duration> {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -16,6 +17,7 @@ fn read(id: libc::clockid_t) -> io::Result<Duration> {
 }
 
 /// The CPU time that the calling thread has used (`CLOCK_THREAD_CPUTIME_ID`).
+#[inline]
 pub fn thread_cpu() -> Duration {
     read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or_default()
 }
@@ -45,11 +47,13 @@ pub fn cpu_of_process(pid: u32) -> io::Result<Duration> {
 
 /// `CLOCK_MONOTONIC` in nanoseconds: the same number in every process of this machine, which
 /// [`Instant`] does not give.
+#[inline]
 pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC).unwrap_or_default().as_nanos() as u64
 }
 
 /// Sleeps until `at`, or not at all when that has passed.
+#[inline]
 pub fn sleep_until(at: Instant) {
     let left = at.saturating_duration_since(Instant::now());
     if !left.is_zero() {

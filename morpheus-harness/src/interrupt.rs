@@ -42,6 +42,7 @@ fn remember(signals: &[libc::c_int]) {
 }
 
 /// Whether it was pressed.
+#[inline]
 pub fn happened() -> bool {
     INTERRUPTED.load(Relaxed)
 }

@@ -30,13 +30,16 @@ use section::Section;
 /// The time that a picture takes, about.
 const DRAWING: Duration = Duration::from_millis(2);
 
+/// Makes rows of a file that has a run in each line, as `scale --json` prints them; fails with what the file is to be.
+pub type RowsOf = fn(&[Value]) -> Result<Value, String>;
+
 /// Makes the page. Exit codes: 0 made, 1 nothing to show or failed, 2 bad usage.
-pub fn main() -> ExitCode {
+pub fn main(rows_of: RowsOf) -> ExitCode {
     let options = Options::parse();
     if !options.fill.is_empty() {
         return figures::fill(&options.directory, &options.fill, options.check);
     }
-    match make(&options) {
+    match make(&options, rows_of) {
         Ok(page) => {
             report::print(&format!("{page}\n"));
             ExitCode::SUCCESS
@@ -45,7 +48,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn make(options: &Options) -> Result<String, String> {
+fn make(options: &Options, rows_of: RowsOf) -> Result<String, String> {
     let target = options.output.as_deref().unwrap_or(&options.directory);
     let page = target.join("index.html");
     if !options.force && is_foreign(&page) {
@@ -54,7 +57,7 @@ fn make(options: &Options) -> Result<String, String> {
             page.display()
         ));
     }
-    let Found { sections, problems } = read::read(&options.directory)?;
+    let Found { sections, problems } = read::read(&options.directory, rows_of)?;
     for (file, why) in &problems {
         eprintln!("report: {file} {why}");
     }

@@ -150,7 +150,7 @@ fn clock_floor_ns() -> u64 {
 
 /// Tried in a thread of its own: a slice stays with the thread that took it.
 fn takes_slices() -> bool {
-    std::thread::spawn(|| morpheus_runtime::slice::set_current(200_000))
+    std::thread::spawn(|| morpheus_system::slice::set_current(200_000))
         .join()
         .unwrap_or(false)
 }

@@ -27,6 +27,7 @@ impl Settle {
     }
 
     /// Counts a sample; true when the median has settled.
+    #[inline]
     pub fn feed(&mut self, sample: f64) -> bool {
         self.block.push(sample);
         if self.block.len() >= self.size {

@@ -3,10 +3,10 @@
 mod criterion;
 pub mod log;
 mod rows;
-mod scale;
 
 use serde_json::Value;
 
+use super::RowsOf;
 use super::claims::{at, text, yes};
 use super::plot::Plot;
 use super::plot::lines::{Across, Line, Lines};
@@ -91,9 +91,9 @@ impl Table {
 ///
 /// # Errors
 /// When nothing in it is known, with what to do.
-pub fn of(objects: &[Value]) -> Result<Vec<Section>, String> {
+pub fn of(objects: &[Value], rows_of: RowsOf) -> Result<Vec<Section>, String> {
     if objects.iter().any(|object| at(object, "record").is_some()) {
-        return scale::section(objects).map(|section| vec![section]);
+        return Ok(vec![one(&rows_of(objects)?)?]);
     }
     objects.iter().map(one).collect()
 }
@@ -240,9 +240,37 @@ mod tests {
             ),
             (json!({ "record": "run" }), "no run"),
         ] {
-            let error = of(&[value]).unwrap_err();
+            let rows_of: RowsOf = |_| Err("has no run with a figure".into());
+            let error = of(&[value], rows_of).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_file_of_runs_is_one_section_of_its_rows() {
+        let runs = [json!({ "record": "host" }), json!({ "record": "run" })];
+        let rows_of: RowsOf = |runs| {
+            assert_eq!(runs.len(), 2);
+            let rows: Vec<_> = [("default", 4e6), ("morpheus", 2e6)]
+                .map(|(name, median)| {
+                    crate::rows::Row::new("latency", name, "wake p99", Unit::Time, vec![median])
+                })
+                .into();
+            Ok(json!({ "bench": "scale", "rows": rows }))
+        };
+        let [section] = &of(&runs, rows_of).unwrap()[..] else {
+            panic!("not one section");
+        };
+        let table = &section.figures[0].table;
+        assert_eq!(section.figures[0].title, "latency: wake p99");
+        assert_eq!(
+            table.rows[0][..2],
+            ["default", "4.00 ms"].map(str::to_owned)
+        );
+        assert_eq!(
+            table.rows[1][..2],
+            ["morpheus", "2.00 ms"].map(str::to_owned)
+        );
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub const PROBE_SLICE: Duration = Duration::from_micros(100);
 /// Both are inherited by threads that it starts, so call it only in threads that start none.
 pub fn precise() {
     set_timer_slack(1);
-    morpheus_runtime::slice::set_current(PROBE_SLICE.as_nanos() as u64);
+    morpheus_system::slice::set_current(PROBE_SLICE.as_nanos() as u64);
 }
 
 /// Starts a thread.
@@ -38,6 +38,7 @@ pub fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> Result<T, String> {
 }
 
 /// The kernel's number of the calling thread.
+#[inline]
 pub fn id() -> libc::pid_t {
     // SAFETY: gettid takes nothing and cannot fail.
     unsafe { libc::gettid() }

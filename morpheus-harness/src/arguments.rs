@@ -52,7 +52,9 @@ pub fn asked(asked: &[String], name: &str) -> bool {
 }
 
 /// For the tests of command lines: each line is bad usage, and what is said has the words beside it.
-#[cfg(test)]
+///
+/// # Panics
+/// When one is taken, or refused with other words or another exit code.
 pub fn refuses<O: clap::Parser + std::fmt::Debug>(lines: &[(&str, &str)]) {
     for (line, expected) in lines {
         let words = std::iter::once("program").chain(line.split_whitespace());

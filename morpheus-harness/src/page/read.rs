@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::claims;
 use super::section::{self, Section};
+use super::{RowsOf, claims};
 
 /// More files than any suite writes: a wrong directory is refused soon.
 const MOST_FILES: usize = 1_000;
@@ -35,7 +35,7 @@ fn is_known(path: &Path) -> bool {
 ///
 /// # Errors
 /// When the directory cannot be read, or nothing in it has a name that is looked for.
-pub fn read(directory: &Path) -> Result<Found, String> {
+pub fn read(directory: &Path, rows_of: RowsOf) -> Result<Found, String> {
     let failed = |error| format!("{} cannot be read: {error}", directory.display());
     let mut paths: Vec<PathBuf> = fs::read_dir(directory)
         .map_err(failed)?
@@ -61,7 +61,7 @@ pub fn read(directory: &Path) -> Result<Found, String> {
     for path in paths {
         let name = path.file_name().unwrap_or(path.as_os_str());
         let name = name.to_string_lossy().into_owned();
-        match one(&path) {
+        match one(&path, rows_of) {
             Ok(sections) => {
                 let named = sections.into_iter().map(|section| (name.clone(), section));
                 found.sections.extend(named);
@@ -72,13 +72,13 @@ pub fn read(directory: &Path) -> Result<Found, String> {
     Ok(found)
 }
 
-fn one(path: &Path) -> Result<Vec<Section>, String> {
+fn one(path: &Path, rows_of: RowsOf) -> Result<Vec<Section>, String> {
     if path.is_dir() {
-        return one(&path.join(STUDY));
+        return one(&path.join(STUDY), rows_of);
     }
     let bytes = claims::bytes(path)?;
     match path.extension().is_some_and(|name| name == "hlog") {
         true => Ok(vec![section::log::section(&bytes)?]),
-        false => section::of(&claims::objects(&bytes)?),
+        false => section::of(&claims::objects(&bytes)?, rows_of),
     }
 }

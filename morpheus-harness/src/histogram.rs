@@ -38,11 +38,13 @@ impl Default for Latencies {
 
 impl Latencies {
     /// Counts one latency.
+    #[inline]
     pub fn record(&mut self, latency: Duration) {
         self.record_ns(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// Counts one latency given in nanoseconds (0 counts as 1, the least that HdrHistogram tells apart).
+    #[inline]
     pub fn record_ns(&mut self, ns: u64) {
         let _ = self.0.record(ns.clamp(1, HOUR_NS));
     }
