@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{MS, PATIENCE, alone, burn, fresh_label, in_time, wait_for};
+use common::{MS, PATIENCE, alone, burn, fresh_label, in_time, limit_descriptors, wait_for};
 use morpheus_runtime::{Builder, Limitation, Link, Runtime, task};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -41,17 +41,6 @@ fn settled_descriptors() -> usize {
     });
     assert!(found, "{files:?}");
     files.len()
-}
-
-/// Sets how many descriptors the process may have.
-fn limit_descriptors(most: u64) {
-    let limit = libc::rlimit {
-        rlim_cur: most,
-        rlim_max: most,
-    };
-    // SAFETY: `limit` is readable.
-    let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
-    assert_eq!(set, 0);
 }
 
 /// Runs tasks that sleep in each of `polls` polls, waits for them, and calls `meanwhile` all the time.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::{Gate, burn, in_time, wait_for};
 use common::{MS, PATIENCE};
-use morpheus_runtime::{Builder, Runtime};
+use morpheus_runtime::{Builder, Link, Runtime};
 
 const PERIOD_US: u64 = 100_000;
 
@@ -292,5 +292,29 @@ fn a_stalled_poll_is_worked_around_under_a_quota() {
         };
         assert!(wait_for(PATIENCE, is_counted), "{:?}", runtime.metrics());
         runtime.block_on(in_time(hog)).unwrap();
+    });
+}
+
+/// Nothing tells then whether the worker's thread sleeps, and without a sign of a stall no spare is released under a quota.
+#[test]
+fn a_blocked_poll_is_worked_around_under_a_quota_without_descriptors() {
+    let name = "a_blocked_poll_is_worked_around_under_a_quota_without_descriptors";
+    under_quota(name, 1.0, || {
+        let mut builder = Builder::new_multi_thread();
+        let builder = builder.max_spares(4).watch_every_task(false);
+        let runtime = builder.link(Link::Watchdog).build().unwrap();
+        common::limit_descriptors(64);
+        let all: Vec<_> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
+        let (wake, woken) = std::sync::mpsc::channel::<()>();
+        let blocked = runtime.handle().spawn(async move { woken.recv().is_ok() });
+        std::thread::sleep(20 * MS);
+        let (tell, told) = std::sync::mpsc::channel();
+        runtime.handle().spawn(async move { tell.send(()) });
+        let is_served = told.recv_timeout(PATIENCE).is_ok();
+        wake.send(()).unwrap();
+        // With them the group can be left.
+        drop(all);
+        assert!(is_served, "{:?}", runtime.metrics());
+        assert!(runtime.block_on(in_time(blocked)).unwrap());
     });
 }

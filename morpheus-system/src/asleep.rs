@@ -63,7 +63,7 @@ struct Kept {
 
 impl ThreadStats {
     /// Whether the thread sleeps; a thread that has ended does not. `None` when its state cannot be read: no
-    /// descriptor is left, or `/proc` is not mounted.
+    /// descriptor is left, or `/proc` is not mounted, or mounted for another PID namespace.
     pub fn is_asleep(&mut self, tid: u32, now_ns: u64) -> Option<bool> {
         if let Some(index) = self.kept.iter().position(|kept| kept.tid == tid) {
             let kept = &mut self.kept[index];
@@ -77,8 +77,7 @@ impl ThreadStats {
         let stat = match self.open(tid) {
             Ok(stat) => stat,
             Err(error) => {
-                let has_ended = error.kind() == io::ErrorKind::NotFound
-                    && Path::new("/proc/self/stat").exists();
+                let has_ended = error.kind() == io::ErrorKind::NotFound && has_own_numbers();
                 return has_ended.then_some(false);
             }
         };
@@ -116,6 +115,13 @@ impl ThreadStats {
     pub fn close_all(&mut self) {
         self.kept.clear();
     }
+}
+
+/// Whether `/proc` is there and has this PID namespace's numbers. One that was mounted for another has other threads' files, or none.
+fn has_own_numbers() -> bool {
+    // SAFETY: gettid takes nothing and cannot fail.
+    let own = unsafe { libc::gettid() };
+    Path::new(&format!("/proc/self/task/{own}/stat")).exists()
 }
 
 /// The number of files that may stay open: less than [`MOST_KEPT`] under a low `RLIMIT_NOFILE`.

@@ -275,7 +275,8 @@ impl Workers {
             return;
         }
         self.long = self.unwatched_polls(&stalled);
-        let blocked = self.long.iter().filter(|long| is_asleep(long.tid)).count();
+        let is_blocked = |long: &&Long| is_asleep(long.tid) == Some(true);
+        let blocked = self.long.iter().filter(is_blocked).count();
         let blocked = blocked.min(unwatched);
         self.staffing.saw_blocked(now_ns, blocked);
         let taken = match is_served {

@@ -7,9 +7,10 @@
 use tokio::runtime::RuntimeMetrics;
 
 use crate::domain::Domain;
+use crate::observe::polls::SURELY_ASLEEP_NS;
 use crate::settings::DEFAULT_EVENT_INTERVAL;
 use crate::settings::Settings;
-use morpheus_system::asleep::ThreadStat;
+use morpheus_system::asleep::ThreadStats;
 use morpheus_system::clock;
 
 /// An active core without a sign of life for this time is a sign of pressure, if it also [computed](COMPUTED_NS) or sleeps.
@@ -109,9 +110,9 @@ enum Suspicion {
     MaySleep(u32),
 }
 
-/// Whether a thread sleeps in the kernel; false where the kernel does not tell.
-pub(crate) fn is_asleep(tid: u32) -> bool {
-    ThreadStat::open(tid).is_some_and(|stat| stat.is_asleep() == Some(true))
+/// Whether a thread sleeps in the kernel; None where the kernel does not tell.
+pub(crate) fn is_asleep(tid: u32) -> Option<bool> {
+    ThreadStats::default().is_asleep(tid, 0)
 }
 
 /// One sample of all cores.
@@ -191,10 +192,13 @@ impl Cores {
                 match core.suspicion(now_ns, domain.cores.thread(number), self.patience) {
                     Suspicion::None => {}
                     Suspicion::Pressure => sample.is_sign = true,
-                    Suspicion::MaySleep(tid) => match now_ns - core.stalled_since_ns < OLD_NS {
-                        true => may_sleep.push(tid),
-                        false => may_sleep_on.push(tid),
-                    },
+                    Suspicion::MaySleep(tid) => {
+                        let stalled_ns = now_ns - core.stalled_since_ns;
+                        match stalled_ns < OLD_NS {
+                            true => may_sleep.push((tid, stalled_ns)),
+                            false => may_sleep_on.push((tid, stalled_ns)),
+                        }
+                    }
                 }
             }
             if !core.is_poked {
@@ -202,8 +206,14 @@ impl Cores {
                 sample.wants_poke = true;
             }
         }
-        sample.is_sign = sample.is_sign || may_sleep.into_iter().any(is_asleep);
-        sample.pressure = sample.is_sign || may_sleep_on.into_iter().any(is_asleep);
+        let sleeps = |(tid, stalled_ns)| {
+            is_asleep(tid).unwrap_or_else(|| {
+                domain.counters.thread_states_missing.add(1);
+                stalled_ns >= SURELY_ASLEEP_NS
+            })
+        };
+        sample.is_sign = sample.is_sign || may_sleep.into_iter().any(sleeps);
+        sample.pressure = sample.is_sign || may_sleep_on.into_iter().any(sleeps);
         sample
     }
 

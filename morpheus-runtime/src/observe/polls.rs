@@ -21,7 +21,7 @@ const LONGEST_STATE_NS: u64 = 32_000_000;
 const IDLE_SHARE: u64 = 4;
 /// A thread whose state cannot be read counts as asleep if it used little CPU time for this time, because a preempted thread
 /// seldom waits that long.
-const SURELY_ASLEEP_NS: u64 = 50_000_000;
+pub(super) const SURELY_ASLEEP_NS: u64 = 50_000_000;
 
 /// The watched poll in one slot, from sample to sample.
 #[derive(Debug, Default)]

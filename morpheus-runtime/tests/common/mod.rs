@@ -433,3 +433,14 @@ pub fn in_time<F: Future>(future: F) -> impl Future<Output = F::Output> {
         }
     }
 }
+
+/// Sets how many descriptors the process may have.
+pub fn limit_descriptors(most: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
+    // SAFETY: `limit` is readable.
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    assert_eq!(set, 0);
+}
