@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The unsolicited reports of a daemon: a line on standard output, a file for Prometheus, and the history.
 //!
-//! A thread of its own writes them ([`Writer`]): a pipe that is full and a file system that is frozen hold up that one alone, and no
-//! application takes the daemon for dead. While it is held up, what is due meanwhile is left out.
+//! Two threads write them, one the lines ([`Lines`]), the other one the files ([`Files`]): a pipe that is full or a file system that is
+//! frozen holds up that one alone, and no application takes the daemon for dead. What is due to one that is held up is left out.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use morpheus_tools::telemetry::{self, Rates};
 /// How often the history has a record.
 const HISTORY_INTERVAL: Duration = Duration::from_secs(1);
 /// A write that has not ended by then is not waited for at the end.
-const LAST_WRITE: Duration = Duration::from_secs(1);
+const LAST_WRITE: Duration = Duration::from_millis(500);
 
 /// How often to say it, and where.
 #[derive(Clone, Debug, Default)]
@@ -35,19 +35,20 @@ pub struct Plan {
     pub history: Option<PathBuf>,
 }
 
-/// Says it in time. The file goes with it: a daemon that has ended exports nothing.
+/// Says it in time. The file goes with it: a daemon that has ended exports nothing, unless the file's own system is frozen.
 #[derive(Debug)]
 pub struct Reporter {
     plan: Plan,
     next_line: Option<Instant>,
     next_file: Option<Instant>,
     next_record: Option<Instant>,
-    thread: Option<WriterThread>,
+    lines: Option<Writer>,
+    files: Option<Writer>,
 }
 
-/// The thread that writes.
+/// A thread that writes.
 #[derive(Debug)]
-struct WriterThread {
+struct Writer {
     /// Dropped, it tells the thread to end. There is room for one report beside the one that is being written.
     due: SyncSender<Due>,
     /// Disconnected when the thread has ended.
@@ -55,13 +56,13 @@ struct WriterThread {
 }
 
 /// A reading, and what is due of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Due {
     reading: Reading,
     now: Instant,
+    line: bool,
     file: bool,
     record: bool,
-    line: bool,
 }
 
 impl Reporter {
@@ -76,21 +77,29 @@ impl Reporter {
                 .ok()
         });
         plan.history = history.as_ref().map(|history| history.path().to_owned());
-        let mut writer = Writer::new(plan.file.clone(), now);
-        writer.history = history;
-        let has_work = plan.lines.is_some() || plan.file.is_some() || plan.history.is_some();
-        let started = has_work.then(|| WriterThread::start(writer)).transpose();
-        let thread = started.unwrap_or_else(|error| {
-            crate::say!("scx_morpheus: nothing is reported: no thread can be started: {error}");
-            plan = Plan::default();
-            None
-        });
+        let mut lines = Lines::new(now);
+        let mut files = Files::new(plan.file.clone(), history);
+        let (has_lines, has_files) = (
+            plan.lines.is_some(),
+            plan.file.is_some() || plan.history.is_some(),
+        );
+        let mut start = |is_needed: bool, write: Box<dyn FnMut(&Due) + Send>| {
+            let started = is_needed.then(|| Writer::start(write)).transpose();
+            started.unwrap_or_else(|error| {
+                crate::say!("scx_morpheus: nothing is reported: no thread can be started: {error}");
+                plan = Plan::default();
+                None
+            })
+        };
+        let lines = start(has_lines, Box::new(move |due| lines.write(due)));
+        let files = start(has_files, Box::new(move |due| files.write(due)));
         Reporter {
             next_line: plan.lines.map(|interval| now + interval),
             next_file: plan.file.is_some().then_some(now),
             next_record: plan.history.is_some().then_some(now),
             plan,
-            thread,
+            lines,
+            files,
         }
     }
 
@@ -133,68 +142,88 @@ impl Reporter {
         if due.line {
             self.next_line = self.plan.lines.map(|interval| now + interval);
         }
-        if let Some(thread) = &self.thread {
-            // Full, it is held up; the next report has all that happened since its last line.
-            let _ = thread.due.try_send(due);
+        // Where one is held up, its next line has all that happened since its last one.
+        if let (Some(lines), true) = (&self.lines, due.line) {
+            let _ = lines.due.try_send(due.clone());
+        }
+        if let (Some(files), true) = (&self.files, due.file || due.record) {
+            let _ = files.due.try_send(due);
         }
     }
 }
 
-impl Drop for Reporter {
+impl Drop for Writer {
     fn drop(&mut self) {
-        let Some(WriterThread { due, ended }) = self.thread.take() else {
-            return;
-        };
-        drop(due);
-        if ended.recv_timeout(LAST_WRITE) == Err(RecvTimeoutError::Timeout) {
+        // The last sender: the thread ends after what it writes.
+        self.due = sync_channel(1).0;
+        if self.ended.recv_timeout(LAST_WRITE) == Err(RecvTimeoutError::Timeout) {
             crate::say!("scx_morpheus: a report is still being written, and is not waited for");
         }
     }
 }
 
-impl WriterThread {
-    fn start(mut writer: Writer) -> io::Result<WriterThread> {
+impl Writer {
+    fn start(mut write: Box<dyn FnMut(&Due) + Send>) -> io::Result<Writer> {
         let (due, reports) = sync_channel(1);
-        let (end, ended) = channel();
+        let (end, ended) = channel::<()>();
         let thread = thread::Builder::new().name("morpheus-report".into());
         thread.spawn(move || {
-            let _end: std::sync::mpsc::Sender<()> = end;
+            let _end = end;
             for due in reports {
-                writer.write(&due);
+                write(&due);
             }
-            drop(writer);
+            drop(write);
         })?;
-        Ok(WriterThread { due, ended })
+        Ok(Writer { due, ended })
     }
 }
 
-/// What the thread writes to, and what it has written.
+/// The lines on standard output.
 #[derive(Debug)]
-struct Writer {
-    file: Option<PathBuf>,
-    history: Option<Recorder>,
+struct Lines {
     /// The reading from which the next line shows the difference.
     before: Reading,
     since: Instant,
+}
+
+impl Lines {
+    fn new(now: Instant) -> Lines {
+        Lines {
+            before: Reading::default(),
+            since: now,
+        }
+    }
+
+    fn write(&mut self, due: &Due) {
+        let elapsed = due.now.saturating_duration_since(self.since);
+        let rates = Rates::between(&self.before, &due.reading, elapsed);
+        // A daemon goes on when its lines have no reader any more.
+        let _ = writeln!(io::stdout(), "{}", telemetry::line(&due.reading, &rates));
+        (self.before, self.since) = (due.reading.clone(), due.now);
+    }
+}
+
+/// The file for Prometheus, and the history.
+#[derive(Debug)]
+struct Files {
+    file: Option<PathBuf>,
+    history: Option<Recorder>,
     /// The last write failed, and it was said.
     said_so: bool,
 }
 
-impl Writer {
-    fn new(file: Option<PathBuf>, now: Instant) -> Writer {
-        Writer {
+impl Files {
+    fn new(file: Option<PathBuf>, history: Option<Recorder>) -> Files {
+        Files {
             file,
-            history: None,
-            before: Reading::default(),
-            since: now,
+            history,
             said_so: false,
         }
     }
 
     fn write(&mut self, due: &Due) {
-        let (reading, now) = (&due.reading, due.now);
         if let (Some(path), true) = (&self.file, due.file) {
-            match prometheus::write(path, reading) {
+            match prometheus::write(path, &due.reading) {
                 Ok(()) => self.said_so = false,
                 Err(_) if self.said_so => {}
                 Err(error) => {
@@ -210,19 +239,12 @@ impl Writer {
             // A clock from before 1970 is no reason to end.
             let unix = SystemTime::now().duration_since(UNIX_EPOCH);
             let unix_ms = unix.unwrap_or_default().as_millis().try_into();
-            history.take(reading, now, unix_ms.unwrap_or(u64::MAX));
-        }
-        if due.line {
-            let elapsed = now.saturating_duration_since(self.since);
-            let rates = Rates::between(&self.before, reading, elapsed);
-            // A daemon goes on when its lines have no reader any more.
-            let _ = writeln!(io::stdout(), "{}", telemetry::line(reading, &rates));
-            (self.before, self.since) = (reading.clone(), now);
+            history.take(&due.reading, due.now, unix_ms.unwrap_or(u64::MAX));
         }
     }
 }
 
-impl Drop for Writer {
+impl Drop for Files {
     fn drop(&mut self) {
         if let Some(path) = &self.file {
             // It may never have been written.
@@ -275,18 +297,17 @@ mod tests {
         let directory = tempfile::TempDir::new().unwrap();
         let path = directory.path().join("history");
         let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut writer = Writer::new(None, start);
-        writer.history = Some(Recorder::start(&path).unwrap());
+        let mut files = Files::new(None, Some(Recorder::start(&path).unwrap()));
         for round in 0..3 {
-            writer.write(&Due {
+            files.write(&Due {
                 reading: Reading::parse(&json!({ "processes": 7 })),
                 now: start + round * second,
+                line: false,
                 file: false,
                 record: true,
-                line: false,
             });
         }
-        drop(writer);
+        drop(files);
         let history = morpheus_tools::history::read(&path).unwrap();
         assert_eq!((history.seconds.len(), history.minutes.len()), (2, 1));
         assert_eq!(history.seconds[1].processes, 7);
@@ -317,26 +338,9 @@ mod tests {
         reporter.report(&json!({ "workers": 4 }), start + 5 * second);
         morpheus_testing::wait_for("the file", || has("\nscx_morpheus_workers 4\n"));
         assert_eq!(reporter.next(), Some(start + 10 * second));
+        // A line is about what happened since the one before, whenever the file was written.
+        assert_eq!(reporter.next_line, Some(start + 100 * second));
         drop(reporter);
         assert!(!path.exists());
-    }
-
-    /// A line is about what happened since the one before, whenever the file was written.
-    #[test]
-    fn a_file_between_two_lines_changes_none() {
-        let directory = tempfile::tempdir().unwrap();
-        let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut writer = Writer::new(Some(directory.path().join("morpheus.prom")), start);
-        let due = |seconds: u32, line: bool| Due {
-            reading: Reading::parse(&json!({ "workers": 4 })),
-            now: start + seconds * second,
-            file: true,
-            record: false,
-            line,
-        };
-        writer.write(&due(5, false));
-        assert_eq!(writer.since, start);
-        writer.write(&due(100, true));
-        assert_eq!(writer.since, start + 100 * second);
     }
 }

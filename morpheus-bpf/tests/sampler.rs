@@ -6,8 +6,9 @@ mod common;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use common::patient::{Process, built, doing, is_at};
 use morpheus_doctor::model::{Doing, Finding, Method, Report};
@@ -124,67 +125,100 @@ fn a_service_that_a_script_becomes_later_is_looked_at() {
     assert!(!report.findings.is_empty(), "{:?}", report.notes);
 }
 
-/// Set for the process that hangs.
+/// For how many seconds the process hangs that this is set for.
 const HANGS: &str = "MORPHEUS_TEST_HANGS";
 
-/// Workers of a runtime that wait for ever.
-fn hang() {
+/// Not a test: the process that hangs, with both workers of its runtime in a poll that waits.
+#[test]
+fn hangs() {
     #[inline(never)]
-    fn waits_for_ever() {
+    fn waits(time: Duration) {
         let (_sender, receiver) = mpsc::channel::<()>();
         println!("waits");
-        let _ = receiver.recv();
+        let _ = receiver.recv_timeout(time);
     }
+    let Some(seconds) = std::env::var_os(HANGS) else {
+        return;
+    };
+    let time = Duration::from_secs_f64(seconds.to_str().unwrap().parse().unwrap());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .build()
         .unwrap();
     for _ in 0..2 {
-        runtime.spawn(async { waits_for_ever() });
+        runtime.spawn(async move { waits(time) });
     }
-    std::thread::sleep(std::time::Duration::from_secs(300));
+    std::thread::sleep(Duration::from_secs(300));
+}
+
+/// The process that hangs; it ends with the test.
+struct Hung(Child);
+
+impl Hung {
+    fn for_seconds(seconds: &str) -> Hung {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "hangs", "--nocapture"])
+            .env(HANGS, seconds)
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut hung = Hung(child.unwrap());
+        let lines = BufReader::new(hung.0.stdout.take().unwrap()).lines();
+        let waits = lines.filter(|line| line.as_ref().is_ok_and(|line| line.ends_with("waits")));
+        assert_eq!(waits.take(2).count(), 2);
+        hung
+    }
+
+    /// What is found within some seconds.
+    fn examined(&self, seconds: &str, method: &[&str]) -> Report {
+        let output = Command::new(env!("CARGO_BIN_EXE_morpheus-doctor"))
+            .args(method)
+            .args(["--json", "--duration", seconds, "--pid"])
+            .arg(self.0.id().to_string())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+impl Drop for Hung {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Both polls of the process are one finding, and no worker served it meanwhile.
+#[track_caller]
+fn is_diagnosed(report: &Report) {
+    let [finding] = &report.findings[..] else {
+        panic!("{report:?}");
+    };
+    let culprit = &finding.stack.culprit().unwrap().function;
+    assert!(culprit.ends_with("waits"), "{culprit}");
+    assert_eq!((finding.doing, finding.count), (Doing::Blocked, 2));
+    assert!(finding.longest_ns > 1_000_000_000, "{finding:?}");
+    assert!(finding.unserved_ns > finding.longest_ns / 2, "{finding:?}");
 }
 
 /// Nothing happens in a service that hangs, and all that was of interest was over when the doctor came.
 #[test]
 fn a_service_that_hangs_is_diagnosed() {
-    if std::env::var_os(HANGS).is_some() {
-        return hang();
-    }
-    let mut service = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "a_service_that_hangs_is_diagnosed",
-            "--nocapture",
-        ])
-        .env(HANGS, "1")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(service.stdout.take().unwrap()).lines();
-    let waits = lines.filter(|line| line.as_ref().is_ok_and(|line| line.ends_with("waits")));
-    assert_eq!(waits.take(2).count(), 2);
-    let reports = [&["--no-bpf"][..], &[]].map(|method| {
-        let output = Command::new(env!("CARGO_BIN_EXE_morpheus-doctor"))
-            .args(method)
-            .args(["--json", "--duration", "2", "--pid"])
-            .arg(service.id().to_string())
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        serde_json::from_slice(&output.stdout)
-    });
-    service.kill().unwrap();
-    service.wait().unwrap();
-    for report in reports {
-        let report: Report = report.unwrap();
-        let [finding] = &report.findings[..] else {
-            panic!("{report:?}");
-        };
-        let culprit = &finding.stack.culprit().unwrap().function;
-        assert!(culprit.ends_with("waits_for_ever"), "{culprit}");
-        assert_eq!((finding.doing, finding.count), (Doing::Blocked, 2));
-        assert!(finding.unserved_ns > report.length_ns / 3, "{finding:?}");
+    let hung = Hung::for_seconds("300");
+    is_diagnosed(&hung.examined("2", &["--no-bpf"]));
+    is_diagnosed(&hung.examined("2", &[]));
+}
+
+/// Also one that goes on meanwhile: by then the stack is another one.
+#[test]
+fn a_hang_that_ends_is_told() {
+    let hung = Hung::for_seconds("8");
+    let report = hung.examined("12", &[]);
+    match report.method {
+        Method::Bpf => is_diagnosed(&report),
+        Method::Proc => skip("needs BPF: sampled, it is not known to be one poll"),
     }
 }
 

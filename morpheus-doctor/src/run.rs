@@ -90,7 +90,7 @@ fn try_run(arguments: &Arguments, open: Open<'_>) -> Result<(), Failure> {
     if target.pid == std::process::id() {
         return Err(Failure("this is the doctor itself".to_owned()));
     }
-    let began = Instant::now();
+    let mut began = None;
     let report = loop {
         let mut diagnosis = Diagnosis::new(target.clone(), arguments.longer_than).map_err(|error| {
             Failure(format!(
@@ -98,6 +98,8 @@ fn try_run(arguments: &Arguments, open: Open<'_>) -> Result<(), Failure> {
             ))
         })?;
         let mut source = open(arguments, target.pid).map_err(Failure)?;
+        // From when it looks: to load BPF programs takes a while.
+        let began = *began.get_or_insert_with(Instant::now);
         let ended = watch(
             (arguments, began),
             &target,
@@ -142,6 +144,8 @@ fn watch(
 ) -> Result<Option<&'static str>, Failure> {
     let (mut surveys, mut survey_again, mut show_again) = (0, began, began + SHOWN);
     let (mut turns, mut has_said) = (0_u32, false);
+    let mut shown = None;
+    let mut redraw = false;
     // A program that was started writes to the same terminal.
     let mut live = match Live::is_possible() && !arguments.json && child.is_none() {
         true => Some(Live::start()?),
@@ -203,12 +207,17 @@ fn watch(
         }
         if now >= show_again {
             show_again = now + SHOWN;
-            if let Some(live) = &mut live {
-                live.draw(&diagnosis.report_so_far(source))?;
+            if live.is_some() {
+                redraw = true;
+                shown = Some(diagnosis.report_so_far(source));
             } else if progress {
                 let report = diagnosis.report_so_far(source);
                 eprint!("\r\x1b[K{}", words::progress_line(&report));
             }
+        }
+        if let (Some(live), Some(report), true) = (&mut live, &shown, redraw) {
+            live.draw(report)?;
+            redraw = false;
         }
         let left = arguments
             .duration
@@ -224,7 +233,7 @@ fn watch(
             Some(live) => match live.keys(turn.min(left))? {
                 Some(Key::End) => true,
                 Some(Key::Redraw) => {
-                    show_again = now;
+                    redraw = true;
                     false
                 }
                 None => stop.has_come()?,

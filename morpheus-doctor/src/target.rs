@@ -214,16 +214,12 @@ impl Target {
         Some(status.stx_mode.into())
     }
 
-    /// How many times one of its threads was taken off its CPU; None of one that is gone.
+    /// How many times one of its threads was given a CPU; None of one that is gone, and where the kernel does not count
+    /// (`CONFIG_SCHED_INFO`).
     #[must_use]
-    pub fn switches(&self, tid: u32) -> Option<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/task/{tid}/status", self.pid)).ok()?;
-        let number = |line: &str| {
-            let (name, value) = line.split_once(':')?;
-            let is_one = name.ends_with("voluntary_ctxt_switches");
-            is_one.then(|| value.trim().parse::<u64>().ok())?
-        };
-        status.lines().filter_map(number).reduce(u64::wrapping_add)
+    pub fn turns(&self, tid: u32) -> Option<u64> {
+        let counts = fs::read_to_string(format!("/proc/{}/task/{tid}/schedstat", self.pid)).ok()?;
+        counts.split_whitespace().nth(2)?.parse().ok()
     }
 
     /// The system call in which one of its threads sleeps, with the stack pointer and the instruction pointer. None of a thread that
@@ -337,7 +333,7 @@ mod tests {
         assert!(target.threads().contains(&target.pid));
         assert_eq!(target.name_of(target.pid), Some(target.name.clone()));
         assert_eq!(target.own_number_of(target.pid), Some(target.pid));
-        assert!(target.switches(target.pid) > Some(0) && target.switches(u32::MAX).is_none());
+        assert!(target.turns(target.pid) > Some(0) && target.turns(u32::MAX).is_none());
     }
 
     #[test]

@@ -139,30 +139,35 @@ impl Walker {
     }
 
     /// Reads what was loaded since, and forgets what is not there any more. A program that compiles as it runs has new code all the
-    /// time, but no new files: then nothing is read but the list of mappings.
+    /// time, but no new files: then nothing is read but the list of mappings. Returns whether something has changed.
     ///
     /// # Errors
     ///
-    /// Without the right to see what is mapped there.
-    pub fn reload(&mut self) -> io::Result<()> {
+    /// Without the right to see what is mapped there, and of a process that has no memory any more.
+    pub fn reload(&mut self) -> io::Result<bool> {
         let mut code = self.memory.mappings()?;
         code.retain(modules::may_be_module);
         code.truncate(MOST_MODULES);
+        if code.is_empty() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         let gone: Vec<Mapping> = self
             .code
             .extract_if(.., |one| !code.contains(one))
             .collect();
+        let mut has_changed = !gone.is_empty();
         for gone in gone {
             self.unwinder.remove_module(gone.range.start);
             self.modules.retain(|module| module.code != gone.range);
         }
         code.retain(|one| !self.code.contains(one));
+        has_changed |= !code.is_empty();
         for loaded in modules::load(self.pid, &code) {
             self.unwinder.add_module(loaded.tables);
             self.modules.push(loaded.module);
         }
         self.code.append(&mut code);
-        Ok(())
+        Ok(has_changed)
     }
 
     /// The module that an address is in.
@@ -469,7 +474,7 @@ mod tests {
                 .collect()
         };
         let before = tables(&walker);
-        walker.reload().unwrap();
+        assert!(!walker.reload().unwrap());
         assert_eq!(tables(&walker), before);
         // The program's code once more, as a library that is loaded later.
         let program = std::fs::read_link("/proc/self/exe").unwrap();

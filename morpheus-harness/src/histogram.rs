@@ -22,6 +22,7 @@ const HOUR_NS: u64 = 3_600_000_000_000;
 pub struct Latencies(Histogram<u64>);
 
 impl Default for Latencies {
+    #[inline]
     fn default() -> Self {
         let mut counts = Histogram::new_with_bounds(1, HOUR_NS, 3)
             .expect("an hour and three significant digits are within HdrHistogram's range");
@@ -50,6 +51,7 @@ impl Latencies {
     }
 
     /// Adds what another histogram has counted.
+    #[inline]
     pub fn add(&mut self, other: &Latencies) {
         // Cannot fail: both have the same bounds.
         let _ = self.0.add(&other.0);
@@ -166,6 +168,7 @@ pub fn median_curve(rounds: &[&[Point]]) -> Vec<Point> {
 }
 
 /// The median, the mean of the two in the middle for an even count; `None` of nothing.
+#[inline]
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

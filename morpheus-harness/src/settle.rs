@@ -37,6 +37,7 @@ impl Settle {
     }
 
     /// Whether it has.
+    #[inline]
     pub fn is_settled(&self) -> bool {
         let Some(from) = self.medians.len().checked_sub(BLOCKS) else {
             return false;

@@ -1,19 +1,24 @@
-//! Threads that slept in a poll when the doctor came, and have slept since.
+//! Threads that slept in a poll when the doctor came, until they wake.
 //!
 //! Nothing happens in such a thread, so no source sees it. A service that hangs has them, and that is when a doctor is called. The
-//! kernel counts how many times a thread was taken off its CPU: while the number is the same and the thread is asleep, it is asleep in
-//! the same poll.
+//! kernel counts how many times a thread was given a CPU: while the number is the same, a thread that was asleep sleeps still.
 
 use std::collections::HashMap;
 
-use crate::source::now_ns;
+use super::Sleeping;
+use crate::source::{SystemCall, now_ns};
 use crate::target::Target;
+use crate::unwind::StackCopy;
 
-/// What was seen of such a thread first.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    switches: u64,
-    since_ns: u64,
+/// Such a thread, as it was seen first.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    turns: u64,
+    pub(super) since_ns: u64,
+    /// It slept still.
+    pub(super) last_ns: u64,
+    pub(super) call: Option<SystemCall>,
+    pub(super) copy: StackCopy,
 }
 
 /// These threads.
@@ -23,27 +28,52 @@ pub(super) struct Before {
 }
 
 impl Before {
-    /// A thread sleeps in a poll; `switches` was read before that was seen.
-    pub(super) fn note(&mut self, target: &Target, tid: u32, switches: Option<u64>) {
-        // It may have woken and gone to sleep elsewhere in between.
-        let Some(switches) = switches.filter(|_| target.switches(tid) == switches) else {
+    /// A thread sleeps in a poll.
+    pub(super) fn note(&mut self, target: &Target, tid: u32, sleeping: Sleeping) {
+        let Sleeping {
+            call,
+            copy,
+            turns,
+            since_ns,
+        } = sleeping;
+        // It may have woken, and gone to sleep elsewhere, while its stack was read.
+        let Some(turns) = turns.filter(|_| target.turns(tid) == turns) else {
             return;
         };
-        let since_ns = now_ns();
-        let seen = self
-            .threads
-            .entry(tid)
-            .or_insert(Seen { switches, since_ns });
-        if seen.switches != switches {
-            *seen = Seen { switches, since_ns };
+        let is_known = |seen: &Seen| seen.turns == turns;
+        if !self.threads.get(&tid).is_some_and(is_known) {
+            let seen = Seen {
+                turns,
+                since_ns,
+                last_ns: since_ns,
+                call,
+                copy,
+            };
+            self.threads.insert(tid, seen);
         }
     }
 
-    /// Those that sleep still, and since when at the latest. Others are the source's from now on.
-    pub(super) fn still(&mut self, target: &Target) -> Vec<(u32, u64)> {
-        self.threads.retain(|&tid, seen| {
-            target.switches(tid) == Some(seen.switches) && target.sleeps_in(tid).is_some()
+    /// Takes out those that do not sleep any more: from now on they are the source's.
+    pub(super) fn woken(&mut self, target: &Target) -> Vec<(u32, Seen)> {
+        let woken = self.threads.extract_if(|&tid, seen| {
+            let now_ns = now_ns();
+            let sleeps = target.turns(tid) == Some(seen.turns) && target.sleeps_in(tid).is_some();
+            if sleeps {
+                seen.last_ns = now_ns;
+            }
+            !sleeps
         });
+        woken.collect()
+    }
+
+    /// Whether a thread that sleeps has done so since then.
+    pub(super) fn since(&self, tid: u32, turns: Option<u64>) -> Option<u64> {
+        let seen = self.threads.get(&tid)?;
+        (turns == Some(seen.turns)).then_some(seen.since_ns)
+    }
+
+    /// The threads, and since when each has slept at the latest.
+    pub(super) fn all(&self) -> Vec<(u32, u64)> {
         let threads = self.threads.iter();
         threads.map(|(&tid, seen)| (tid, seen.since_ns)).collect()
     }
@@ -95,27 +125,33 @@ mod tests {
             let _ = woken.recv();
         });
         let tid = told.recv().unwrap();
-        let is_asleep = || target.sleeps_in(tid).is_some();
-        morpheus_testing::wait_for("the thread to sleep", is_asleep);
+        let sleeping = || super::super::sleeping_stack(&target, tid);
+        morpheus_testing::wait_for("the thread to sleep", || sleeping().is_some());
         let mut before = Before::default();
-        before.note(&target, tid, target.switches(tid));
-        let [(known, since_ns)] = before.still(&target)[..] else {
+        before.note(&target, tid, sleeping().unwrap());
+        assert!(before.woken(&target).is_empty());
+        let [(known, since_ns)] = before.all()[..] else {
             panic!("not known");
         };
         assert_eq!(known, tid);
         // Seen again it sleeps since the first time.
-        before.note(&target, tid, target.switches(tid));
-        assert_eq!(before.still(&target), [(tid, since_ns)]);
+        before.note(&target, tid, sleeping().unwrap());
+        assert_eq!(before.all(), [(tid, since_ns)]);
+        let turns = target.turns(tid);
+        assert_eq!(before.since(tid, turns), Some(since_ns));
         // Asleep again, and not since then.
-        let switches = target.switches(tid);
         wake.send(()).unwrap();
         morpheus_testing::wait_for("a second sleep", || {
-            target.switches(tid) != switches && is_asleep()
+            target.turns(tid) != turns && sleeping().is_some()
         });
-        assert!(before.still(&target).is_empty());
+        assert_eq!(before.since(tid, target.turns(tid)), None);
+        let [(woken, seen)] = &before.woken(&target)[..] else {
+            panic!("not woken");
+        };
+        assert!(*woken == tid && seen.last_ns >= seen.since_ns && before.all().is_empty());
+        before.note(&target, tid, sleeping().unwrap());
         drop(wake);
         thread.join().unwrap();
-        before.note(&target, tid, target.switches(tid));
-        assert!(before.still(&target).is_empty());
+        assert_eq!(before.woken(&target).len(), 1, "it has ended");
     }
 }

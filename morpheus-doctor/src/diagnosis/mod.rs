@@ -16,14 +16,14 @@ mod reader;
 
 use std::collections::HashMap;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use morpheus_system::steal;
 
 use crate::anatomy::Does;
 use crate::labels::Labels;
 use crate::memory::Memory;
-use crate::model::{Flavor, Report, Runtime, Thread};
+use crate::model::{Flavor, Method, Report, Runtime, Thread};
 use crate::report::units::duration;
 use crate::source::{Event, Named, Progress, Reason, Source, SystemCall, now_ns};
 use crate::target::Target;
@@ -35,6 +35,8 @@ use reader::Reader;
 
 /// Less stolen time than a thousandth of one CPU's is not worth a note.
 const NOTICED_PART: u64 = 1000;
+/// How frequently threads that slept when the run began are looked at.
+const LOOKED_AGAIN: Duration = Duration::from_millis(500);
 
 /// A run over a process.
 pub struct Diagnosis {
@@ -43,6 +45,7 @@ pub struct Diagnosis {
     learning: Learning,
     polls: Polls,
     before: Before,
+    looked: Instant,
     labels: Labels,
     began_ns: u64,
     /// The CPU time that the host had taken before.
@@ -75,6 +78,7 @@ impl Diagnosis {
             learning: Learning::new(target.pid),
             polls: Polls::new(longer_than_ns),
             before: Before::default(),
+            looked: Instant::now(),
             began_ns: now_ns(),
             stolen_before_ns: steal::stolen_ns(),
             longer_than_ns,
@@ -104,20 +108,16 @@ impl Diagnosis {
     /// Reads the stacks of all threads that sleep now, as `/proc` tells them, and learns from them.
     pub fn survey(&mut self, source: &mut dyn Source) {
         for tid in self.target.threads() {
-            let switches = self.target.switches(tid);
-            let Some((call, copy)) = sleeping_stack(&self.target, tid) else {
+            let Some(sleeping) = sleeping_stack(&self.target, tid) else {
                 continue;
             };
-            let understood = self.reader.read(tid, &copy, call);
+            let (call, copy) = (sleeping.call, &sleeping.copy);
+            let understood = self.reader.read(tid, copy, call);
+            self.learning
+                .learn(source, Taken { tid, copy, call }, &understood);
             if let Does::Polls { .. } = understood.anatomy.does {
-                self.before.note(&self.target, tid, switches);
+                self.before.note(&self.target, tid, sleeping);
             }
-            let stack = Taken {
-                tid,
-                copy: &copy,
-                call,
-            };
-            self.learning.learn(source, stack, &understood);
         }
     }
 
@@ -136,7 +136,54 @@ impl Diagnosis {
         }
         self.learning.look(source);
         self.labels.look(&self.target, source);
+        if self.looked.elapsed() >= LOOKED_AGAIN {
+            self.end_woken(source);
+        }
         Ok(stacks)
+    }
+
+    /// Counts the polls that slept when the run began, and that do not any more.
+    fn end_woken(&mut self, source: &dyn Source) {
+        self.looked = Instant::now();
+        let all = self.before.all();
+        let woken = self.before.woken(&self.target);
+        // Without BPF they were sampled all the time.
+        if source.method() != Method::Bpf || woken.is_empty() {
+            return;
+        }
+        let workers = source.workers();
+        for (tid, seen) in woken {
+            let progress = self.slept(tid, (seen.since_ns, seen.last_ns), &workers, &all);
+            let newer = self.polls.take_open(tid);
+            self.goes_on(progress, &seen.copy, seen.call, &Named::default());
+            self.polls.end(progress, false);
+            self.polls.put_open(newer);
+        }
+    }
+
+    /// A poll in which a thread has slept, from one time to another. `asleep` are all that sleep in polls, and since when.
+    fn slept(
+        &self,
+        tid: u32,
+        (since_ns, now_ns): (u64, u64),
+        workers: &[(u32, usize)],
+        asleep: &[(u32, u64)],
+    ) -> Progress {
+        let own = workers.iter().find(|(worker, _)| *worker == tid);
+        let runtime = own.map(|&(_, runtime)| runtime);
+        let unserved_since_ns = match self.learning.flavors.get(&tid) {
+            // There is no other worker.
+            Some(Flavor::CurrentThread) => Some(since_ns),
+            _ => before::unserved_since(workers, runtime, asleep),
+        };
+        Progress {
+            now_ns,
+            blocked_ns: now_ns.saturating_sub(since_ns),
+            unserved_ns: unserved_since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns)),
+            runtime,
+            is_exact: true,
+            ..Progress::at(tid, since_ns)
+        }
     }
 
     fn take(&mut self, source: &mut dyn Source, event: Event) {
@@ -188,8 +235,13 @@ impl Diagnosis {
 
     /// Counts the polls that have not ended. Call it once, when the run is over; [`Diagnosis::report_so_far`] is for before.
     pub fn finish(&mut self, source: &mut dyn Source) {
+        self.end_woken(source);
+        self.count_open(source);
+    }
+
+    fn count_open(&mut self, source: &mut dyn Source) {
         let mut asleep = HashMap::new();
-        let mut unseen = self.before.still(&self.target);
+        let mut unseen = self.before.all();
         for event in source.sleepers() {
             if let Event::Stack {
                 progress,
@@ -206,28 +258,21 @@ impl Diagnosis {
             }
         }
         unseen.retain(|(tid, _)| !asleep.contains_key(tid));
-        let asleep_since = asleep.values().map(|one| (one.tid, one.began_ns));
-        let all_asleep: Vec<_> = asleep_since.chain(unseen.iter().copied()).collect();
-        let workers = source.workers();
-        for (tid, since_ns) in unseen {
-            let Some((call, copy)) = sleeping_stack(&self.target, tid) else {
-                continue;
-            };
-            let own = workers.iter().find(|(worker, _)| *worker == tid);
-            let runtime = own.map(|&(_, runtime)| runtime);
-            let now_ns = now_ns();
-            let unserved_since_ns = before::unserved_since(&workers, runtime, &all_asleep);
-            let progress = Progress {
-                now_ns,
-                blocked_ns: now_ns.saturating_sub(since_ns),
-                unserved_ns: unserved_since_ns
-                    .map_or(0, |since_ns| now_ns.saturating_sub(since_ns)),
-                runtime,
-                is_exact: true,
-                ..Progress::at(tid, since_ns)
-            };
-            self.goes_on(progress, &copy, call, &Named::default());
-            asleep.insert(tid, progress);
+        if !unseen.is_empty() {
+            let asleep_since = asleep.values().map(|one| (one.tid, one.began_ns));
+            let all: Vec<_> = asleep_since.chain(unseen.iter().copied()).collect();
+            let workers = source.workers();
+            for (tid, _) in unseen {
+                let Some(sleeping) = sleeping_stack(&self.target, tid) else {
+                    continue;
+                };
+                let Some(since_ns) = self.before.since(tid, sleeping.turns) else {
+                    continue;
+                };
+                let progress = self.slept(tid, (since_ns, now_ns()), &workers, &all);
+                self.goes_on(progress, &sleeping.copy, sleeping.call, &Named::default());
+                asleep.insert(tid, progress);
+            }
         }
         self.polls.finish(&asleep);
     }
@@ -256,9 +301,10 @@ impl Diagnosis {
     /// The report of a run that goes on, to be shown meanwhile: polls that have not ended count until now. Of samples it has
     /// theirs alone.
     pub fn report_so_far(&mut self, source: &mut dyn Source) -> Report {
+        self.end_woken(source);
         let so_far = self.polls.so_far();
         let polls = std::mem::replace(&mut self.polls, so_far);
-        self.finish(source);
+        self.count_open(source);
         let report = self.report(source, "");
         self.polls = polls;
         report
@@ -358,9 +404,21 @@ impl Diagnosis {
     }
 }
 
+/// A thread that sleeps.
+#[derive(Debug)]
+struct Sleeping {
+    call: Option<SystemCall>,
+    copy: StackCopy,
+    /// How many times it was given a CPU until then.
+    turns: Option<u64>,
+    /// It slept at this time.
+    since_ns: u64,
+}
+
 /// The stack of a thread that sleeps, and its system call.
-fn sleeping_stack(target: &Target, tid: u32) -> Option<(Option<SystemCall>, StackCopy)> {
+fn sleeping_stack(target: &Target, tid: u32) -> Option<Sleeping> {
     let (call, sp, ip) = target.sleeps_in(tid)?;
+    let (turns, since_ns) = (target.turns(tid), now_ns());
     let registers = Registers {
         ip,
         sp,
@@ -372,5 +430,10 @@ fn sleeping_stack(target: &Target, tid: u32) -> Option<(Option<SystemCall>, Stac
     if target.sleeps_in(tid)? != (call, sp, ip) {
         return None;
     }
-    Some((call, copy))
+    Some(Sleeping {
+        call,
+        copy,
+        turns,
+        since_ns,
+    })
 }

@@ -15,7 +15,8 @@ use crate::target::Target;
 use crate::unwind::StackCopy;
 use crate::waits;
 
-/// A poll that computes is copied again and again: without a stack for this time its end was lost.
+/// A poll that computes is copied again and again, less often the older it is: without a stack for this time, and half of the age that it
+/// had, its end was lost.
 const LOST_NS: u64 = 1_000_000_000;
 
 /// Stacks that are alike before computing is taken for one poll's, without its number.
@@ -31,7 +32,7 @@ const OTHER_PATHS: &str = "(other stacks)";
 
 /// A poll that goes on, of which stacks were copied.
 #[derive(Clone)]
-struct OpenPoll {
+pub(super) struct OpenPoll {
     /// Of its last stack.
     last: Progress,
     stacks: Vec<Rc<Seen>>,
@@ -260,6 +261,16 @@ impl Polls {
         }
     }
 
+    /// The poll of this thread that goes on, taken out for [`Polls::put_open`].
+    pub(super) fn take_open(&mut self, tid: u32) -> Option<OpenPoll> {
+        self.open.remove(&tid)
+    }
+
+    /// Puts it back.
+    pub(super) fn put_open(&mut self, open: Option<OpenPoll>) {
+        self.open.extend(open.map(|open| (open.last.tid, open)));
+    }
+
     /// A copy to be shown while the run goes on, without the samples so far: they are many, and only a whole report shows them.
     pub(super) fn so_far(&mut self) -> Polls {
         let samples = std::mem::take(&mut self.samples);
@@ -276,7 +287,11 @@ impl Polls {
             let progress = match asleep.get(&last.tid) {
                 Some(&progress) if progress.began_ns == last.began_ns => progress,
                 // Its end was lost.
-                _ if now.saturating_sub(last.now_ns) > LOST_NS => continue,
+                _ if now.saturating_sub(last.now_ns)
+                    > LOST_NS + last.now_ns.saturating_sub(last.began_ns) / 2 =>
+                {
+                    continue;
+                }
                 _ => last,
             };
             self.end(progress, true);

@@ -81,7 +81,9 @@ impl Reader {
     ) -> Understood {
         if self.walker.is_unknown_code(copy.registers.ip) && self.loaded.elapsed() > LOADED_AGAIN {
             // What is known stays known where the process has ended meanwhile.
-            let _ = self.walker.reload();
+            if self.walker.reload().unwrap_or(false) {
+                self.known.clear();
+            }
             self.loaded = Instant::now();
         }
         let positions = self.walker.walk(copy);

@@ -56,6 +56,8 @@ struct ThreadTime {
     tid: u32,
     first_ns: u64,
     last_ns: u64,
+    /// Since when the thread has had no CPU.
+    still_since_ns: u64,
 }
 
 impl Core {
@@ -83,16 +85,25 @@ impl Core {
             tid,
             first_ns: cpu_ns,
             last_ns: cpu_ns,
+            still_since_ns: now_ns,
         };
         let before = self.thread.filter(|used| used.tid == tid).unwrap_or(fresh);
+        let still_since_ns = match cpu_ns == before.last_ns {
+            true => before.still_since_ns,
+            false => now_ns,
+        };
         self.thread = Some(ThreadTime {
             last_ns: cpu_ns,
+            still_since_ns,
             ..before
         });
         if stalled_ns < PRESSURE_NS {
             Suspicion::None
         } else if cpu_ns == before.last_ns {
-            Suspicion::MaySleep(tid)
+            Suspicion::MaySleep {
+                tid,
+                still_ns: now_ns - still_since_ns,
+            }
         } else if cpu_ns.saturating_sub(before.first_ns) >= COMPUTED_NS.saturating_mul(patience) {
             Suspicion::Pressure
         } else {
@@ -107,7 +118,11 @@ enum Suspicion {
     Pressure,
     /// Its thread had no CPU since the last sample: it sleeps, which is pressure, or was preempted. Only a file of `/proc`
     /// tells the two apart, which is read last, and only if no other core computes.
-    MaySleep(u32),
+    MaySleep {
+        tid: u32,
+        /// For how long it has had no CPU.
+        still_ns: u64,
+    },
 }
 
 /// Whether a thread sleeps in the kernel; None where the kernel does not tell.
@@ -192,11 +207,10 @@ impl Cores {
                 match core.suspicion(now_ns, domain.cores.thread(number), self.patience) {
                     Suspicion::None => {}
                     Suspicion::Pressure => sample.is_sign = true,
-                    Suspicion::MaySleep(tid) => {
-                        let stalled_ns = now_ns - core.stalled_since_ns;
-                        match stalled_ns < OLD_NS {
-                            true => may_sleep.push((tid, stalled_ns)),
-                            false => may_sleep_on.push((tid, stalled_ns)),
+                    Suspicion::MaySleep { tid, still_ns } => {
+                        match now_ns - core.stalled_since_ns < OLD_NS {
+                            true => may_sleep.push((tid, still_ns)),
+                            false => may_sleep_on.push((tid, still_ns)),
                         }
                     }
                 }
@@ -206,10 +220,10 @@ impl Cores {
                 sample.wants_poke = true;
             }
         }
-        let sleeps = |(tid, stalled_ns)| {
+        let sleeps = |(tid, still_ns)| {
             is_asleep(tid).unwrap_or_else(|| {
                 domain.counters.thread_states_missing.add(1);
-                stalled_ns >= SURELY_ASLEEP_NS
+                still_ns >= SURELY_ASLEEP_NS
             })
         };
         sample.is_sign = sample.is_sign || may_sleep.into_iter().any(sleeps);
