@@ -125,8 +125,39 @@ fn a_service_that_a_script_becomes_later_is_looked_at() {
     assert!(!report.findings.is_empty(), "{:?}", report.notes);
 }
 
+/// A hang that begins before the doctor's eyes is one event, though the stacks of sleeping threads are read meanwhile, too.
+#[test]
+fn a_hang_that_begins_later_counts_once() {
+    let output = Command::new(env!("CARGO_BIN_EXE_morpheus-doctor"))
+        .args(["--json", "--duration", "14", "--"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "hangs", "--nocapture"])
+        .env(HANGS, "4")
+        .env(AFTER, "5")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    // The process has the same standard output.
+    let begins = output.stdout.iter().position(|&byte| byte == b'{').unwrap();
+    let report: Report = serde_json::from_slice(&output.stdout[begins..]).unwrap();
+    if report.method == Method::Proc {
+        return skip("needs BPF: sampled, it is not known to be one poll");
+    }
+    let [finding] = &report.findings[..] else {
+        panic!("{report:?}");
+    };
+    assert_eq!((finding.doing, finding.count), (Doing::Blocked, 2));
+    // The park that follows is none of it, though nothing was known of parks until then.
+    let expected = 3_900_000_000..5_000_000_000;
+    assert!(expected.contains(&finding.longest_ns), "{finding:?}");
+}
+
 /// For how many seconds the process hangs that this is set for.
 const HANGS: &str = "MORPHEUS_TEST_HANGS";
+/// After how many seconds it builds its runtime, and hangs.
+const AFTER: &str = "MORPHEUS_TEST_HANGS_AFTER";
 
 /// Not a test: the process that hangs, with both workers of its runtime in a poll that waits.
 #[test]
@@ -137,10 +168,17 @@ fn hangs() {
         println!("waits");
         let _ = receiver.recv_timeout(time);
     }
-    let Some(seconds) = std::env::var_os(HANGS) else {
+    let seconds = |name| -> Option<Duration> {
+        let value = std::env::var(name).ok()?;
+        Some(Duration::from_secs_f64(value.parse().unwrap()))
+    };
+    let Some(time) = seconds(HANGS) else {
         return;
     };
-    let time = Duration::from_secs_f64(seconds.to_str().unwrap().parse().unwrap());
+    // A doctor that is no relative may look, too, where Yama asks for one.
+    // SAFETY: it takes a number.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY) };
+    std::thread::sleep(seconds(AFTER).unwrap_or_default());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .build()
@@ -207,15 +245,15 @@ fn is_diagnosed(report: &Report) {
 #[test]
 fn a_service_that_hangs_is_diagnosed() {
     let hung = Hung::for_seconds("300");
-    is_diagnosed(&hung.examined("2", &["--no-bpf"]));
-    is_diagnosed(&hung.examined("2", &[]));
+    is_diagnosed(&hung.examined("5", &["--no-bpf"]));
+    is_diagnosed(&hung.examined("5", &[]));
 }
 
 /// Also one that goes on meanwhile: by then the stack is another one.
 #[test]
 fn a_hang_that_ends_is_told() {
-    let hung = Hung::for_seconds("8");
-    let report = hung.examined("12", &[]);
+    let hung = Hung::for_seconds("20");
+    let report = hung.examined("24", &[]);
     match report.method {
         Method::Bpf => is_diagnosed(&report),
         Method::Proc => skip("needs BPF: sampled, it is not known to be one poll"),

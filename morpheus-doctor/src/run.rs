@@ -99,6 +99,7 @@ fn try_run(arguments: &Arguments, open: Open<'_>) -> Result<(), Failure> {
         })?;
         let mut source = open(arguments, target.pid).map_err(Failure)?;
         // From when it looks: to load BPF programs takes a while.
+        diagnosis.begin();
         let began = *began.get_or_insert_with(Instant::now);
         let ended = watch(
             (arguments, began),

@@ -219,7 +219,7 @@ impl Target {
     #[must_use]
     pub fn turns(&self, tid: u32) -> Option<u64> {
         let counts = fs::read_to_string(format!("/proc/{}/task/{tid}/schedstat", self.pid)).ok()?;
-        counts.split_whitespace().nth(2)?.parse().ok()
+        turns(&counts)
     }
 
     /// The system call in which one of its threads sleeps, with the stack pointer and the instruction pointer. None of a thread that
@@ -229,6 +229,12 @@ impl Target {
         let words = fs::read_to_string(format!("/proc/{}/task/{tid}/syscall", self.pid)).ok()?;
         parse_system_call(&words)
     }
+}
+
+/// Of a line of `schedstat`: without delay accounting some kernels have the line, and only zeros in it.
+fn turns(line: &str) -> Option<u64> {
+    let turns = line.split_whitespace().nth(2)?.parse().ok();
+    turns.filter(|&turns| turns > 0)
 }
 
 /// A line of `/proc/PID/syscall`.
@@ -333,7 +339,11 @@ mod tests {
         assert!(target.threads().contains(&target.pid));
         assert_eq!(target.name_of(target.pid), Some(target.name.clone()));
         assert_eq!(target.own_number_of(target.pid), Some(target.pid));
-        assert!(target.turns(target.pid) > Some(0) && target.turns(u32::MAX).is_none());
+        assert_eq!(target.turns(u32::MAX), None);
+        assert_eq!(
+            (turns("5 7 9\n"), turns("0 0 0\n"), turns("")),
+            (Some(9), None, None)
+        );
     }
 
     #[test]

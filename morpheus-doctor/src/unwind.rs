@@ -148,7 +148,8 @@ impl Walker {
         let mut code = self.memory.mappings()?;
         code.retain(modules::may_be_module);
         code.truncate(MOST_MODULES);
-        if code.is_empty() {
+        // One that has none yet is about to become another program.
+        if code.is_empty() && !self.code.is_empty() {
             return Err(io::ErrorKind::NotFound.into());
         }
         let gone: Vec<Mapping> = self

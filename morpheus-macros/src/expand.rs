@@ -133,9 +133,13 @@ fn is_test(attribute: &Attribute) -> bool {
     matches!(names[..], ["test"] | ["core" | "std", "prelude", _, "test"])
 }
 
-/// Whether the function can move into another one: it uses no name of the function or the `impl` around it.
-fn can_move(function: &Function) -> bool {
+/// Whether the function can move into another one: it uses no name of the function or the `impl` around it. Of a method that is not
+/// seen, and a function may start itself on a thread; neither does a test or `main`.
+fn can_move(kind: Kind, function: &Function) -> bool {
     let signature = &function.signature;
+    if kind == Kind::Main && signature.ident != "main" {
+        return false;
+    }
     // `const`, `unsafe`, `extern "C"`.
     let has_qualifiers = signature
         .to_token_stream()
@@ -215,7 +219,7 @@ fn rewrite(kind: Kind, function: &Function, options: &Options) -> TokenStream {
     };
     // `clippy::unused_async`: the user may write a `main` that awaits nothing. The prefix `morpheus_` keeps
     // the names apart from constants and macro patterns that the user has in scope.
-    let (inner, before, future) = if can_move(function) {
+    let (inner, before, future) = if can_move(kind, function) {
         let before = quote! {
             #[allow(clippy::unused_async)]
             #signature #body

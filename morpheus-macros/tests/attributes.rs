@@ -182,6 +182,36 @@ impl Counter {
     }
 }
 
+struct Generic<T>(T);
+
+impl<T: Default + Into<u64>> Generic<T> {
+    #[morpheus_macros::main(crate = "fake")]
+    async fn value() -> u64 {
+        Self(T::default()).0.into()
+    }
+
+    #[morpheus_macros::main(crate = "fake")]
+    async fn sum() -> u64 {
+        T::default().into() + std::future::ready(1).await
+    }
+}
+
+/// Its own name is the function's that is not `async`.
+#[morpheus_macros::main(crate = "fake")]
+async fn starts_itself(depth: u32) -> u32 {
+    let function: fn(u32) -> u32 = starts_itself;
+    match depth {
+        0 => 0,
+        _ => 1 + function(depth - 1),
+    }
+}
+
+#[morpheus_macros::main(crate = "fake")]
+async fn names_itself() -> bool {
+    let function: fn() -> bool = names_itself;
+    function as usize != 0
+}
+
 /// Names of the user's that the expansion must not pick up.
 mod shadows {
     #![allow(non_upper_case_globals, dead_code)]
@@ -198,6 +228,13 @@ mod shadows {
         let _ = (Ok, Err, body, runtime);
         7
     }
+}
+
+#[test]
+fn functions_of_a_generic_type_and_those_that_name_themselves() {
+    assert_eq!((Generic::<u8>::value(), Generic::<u32>::sum()), (0, 1));
+    assert_eq!(starts_itself(2), 2);
+    assert!(names_itself());
 }
 
 #[test]

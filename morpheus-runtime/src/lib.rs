@@ -137,8 +137,12 @@ pub use api::task::{self, spawn};
 pub use api::tower;
 pub use api::watch::{Watch, Watched, watch};
 
-/// The items of `tokio::runtime` that a program uses, with Morpheus's [`Builder`] and [`Runtime`]: `use
+/// All of `tokio::runtime`, with Morpheus's [`Builder`] and [`Runtime`] in place of tokio's: `use
 /// tokio::runtime` becomes `use morpheus_runtime::runtime`.
+///
+/// Spares have cores, and an index each: [`worker_index`](self::runtime::worker_index) is less than
+/// `runtime.handle().metrics().num_workers()`, and may be more than `runtime.metrics().num_workers()`, which counts
+/// the workers without spares.
 ///
 /// ```
 /// use morpheus_runtime::runtime::{self, Handle, Runtime};
@@ -152,11 +156,8 @@ pub use api::watch::{Watch, Watched, watch};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub mod runtime {
-    #[cfg(tokio_unstable)]
-    pub use tokio::runtime::TaskMeta;
-    pub use tokio::runtime::{
-        EnterGuard, Handle, Id, RuntimeFlavor, RuntimeMetrics, TryCurrentError, worker_index,
-    };
+    // The two below have names of their own here, which hide tokio's.
+    pub use tokio::runtime::*;
 
     pub use crate::api::builder::Builder;
     pub use crate::api::runtime::Runtime;

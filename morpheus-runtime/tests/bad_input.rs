@@ -64,6 +64,8 @@ fn the_environment_says_how_many_workers() {
     let error = refused(|_| {});
     assert!(matches!(error, BuildError::BadWorkersVariable { .. }));
     says(&error, &["TOKIO_WORKER_THREADS", &value, "at least 1"]);
+    // One thread needs no number, and does not read it.
+    Builder::new_current_thread().build().unwrap();
 }
 
 #[test]

@@ -157,6 +157,7 @@ mod unstable {
     fn the_hooks_of_the_application_run_too() {
         let _alone = alone();
         let (before, after) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let ended = Arc::new(AtomicUsize::new(0));
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).max_spares(1);
         let (counted, counted_too) = (before.clone(), after.clone());
@@ -166,10 +167,15 @@ mod unstable {
         builder.on_after_task_poll(move |_| {
             counted_too.fetch_add(1, Ordering::SeqCst);
         });
+        let counted = ended.clone();
+        builder.on_task_terminate(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+        });
         let runtime = builder.build().unwrap();
         let task = runtime.spawn(async { tokio::task::yield_now().await });
         runtime.block_on(in_time(task)).unwrap();
         drop(runtime);
+        assert!(ended.load(Ordering::SeqCst) >= 1);
         assert!(before.load(Ordering::SeqCst) >= 2);
         assert!(after.load(Ordering::SeqCst) >= 2);
     }

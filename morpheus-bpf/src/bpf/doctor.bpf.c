@@ -915,9 +915,11 @@ static __always_inline void switched_in(struct task_struct *task, __u64 now)
 	__u32 index = bpf_get_smp_processor_id(), tid = task->pid;
 	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
 	struct sample_timer *timer = bpf_map_lookup_elem(&timers, &index);
+	bool is_new;
 
 	if (!thread || !timer)
 		return;
+	is_new = !thread->in_exec_ns;
 	begin_run(task, thread, now);
 	if (thread->sleep) {
 		thread->sleep = 0;
@@ -942,6 +944,9 @@ static __always_inline void switched_in(struct task_struct *task, __u64 now)
 			/* Should it be a worker, its poll began after the sleep at the latest. */
 			begin_poll(thread, now);
 		}
+	} else if (is_new) {
+		/* It was adopted asleep. User space knows that sleep; a poll that goes on counts from now. */
+		begin_poll(thread, now);
 	}
 	if (!timer->armed)
 		plan(timer, period(thread, now), now);

@@ -40,17 +40,31 @@ impl Before {
         let Some(turns) = turns.filter(|_| target.turns(tid) == turns) else {
             return;
         };
-        let is_known = |seen: &Seen| seen.turns == turns;
-        if !self.threads.get(&tid).is_some_and(is_known) {
-            let seen = Seen {
-                turns,
-                since_ns,
-                last_ns: since_ns,
-                call,
-                copy,
-            };
-            self.threads.insert(tid, seen);
+        match self.threads.get_mut(&tid) {
+            Some(seen) if seen.turns == turns => seen.last_ns = since_ns,
+            // The one before is still to be taken out.
+            Some(_) => {}
+            None => {
+                let seen = Seen {
+                    turns,
+                    since_ns,
+                    last_ns: since_ns,
+                    call,
+                    copy,
+                };
+                self.threads.insert(tid, seen);
+            }
         }
+    }
+
+    /// Whether a sleep of this thread is known.
+    pub(super) fn knows(&self, tid: u32) -> bool {
+        self.threads.contains_key(&tid)
+    }
+
+    /// Forgets a thread: its poll has been counted.
+    pub(super) fn forget(&mut self, tid: u32) {
+        self.threads.remove(&tid);
     }
 
     /// Takes out those that do not sleep any more: from now on they are the source's.

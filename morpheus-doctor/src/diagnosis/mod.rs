@@ -14,7 +14,7 @@ mod learning;
 mod polls;
 mod reader;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -45,6 +45,8 @@ pub struct Diagnosis {
     learning: Learning,
     polls: Polls,
     before: Before,
+    /// Polls that a park has ended which the source did not know yet: by thread, when each began.
+    parked: HashMap<u32, u64>,
     looked: Instant,
     labels: Labels,
     began_ns: u64,
@@ -78,6 +80,7 @@ impl Diagnosis {
             learning: Learning::new(target.pid),
             polls: Polls::new(longer_than_ns),
             before: Before::default(),
+            parked: HashMap::new(),
             looked: Instant::now(),
             began_ns: now_ns(),
             stolen_before_ns: steal::stolen_ns(),
@@ -85,6 +88,13 @@ impl Diagnosis {
             has_exec: false,
             target,
         })
+    }
+
+    /// The source looks from now on: what was before is no part of the run.
+    pub fn begin(&mut self) {
+        self.began_ns = now_ns();
+        self.stolen_before_ns = steal::stolen_ns();
+        self.looked = Instant::now();
     }
 
     /// The process runs another program by now.
@@ -107,6 +117,7 @@ impl Diagnosis {
 
     /// Reads the stacks of all threads that sleep now, as `/proc` tells them, and learns from them.
     pub fn survey(&mut self, source: &mut dyn Source) {
+        let mut asleep = Vec::new();
         for tid in self.target.threads() {
             let Some(sleeping) = sleeping_stack(&self.target, tid) else {
                 continue;
@@ -116,6 +127,17 @@ impl Diagnosis {
             self.learning
                 .learn(source, Taken { tid, copy, call }, &understood);
             if let Does::Polls { .. } = understood.anatomy.does {
+                asleep.push((tid, sleeping));
+            }
+        }
+        let is_new = asleep.iter().any(|(tid, _)| !self.before.knows(*tid));
+        // By now it has adopted them, and knows those that fell asleep before its eyes.
+        let seen: HashSet<u32> = match source.method() == Method::Bpf && is_new {
+            true => tids(source.sleepers()).collect(),
+            false => HashSet::new(),
+        };
+        for (tid, sleeping) in asleep {
+            if !seen.contains(&tid) {
                 self.before.note(&self.target, tid, sleeping);
             }
         }
@@ -211,7 +233,18 @@ impl Diagnosis {
                     self.learning
                         .count(source, progress.tid, &copy, &understood);
                 }
-                if !learns {
+                let is_over = self.is_parked(progress);
+                if reason == Reason::UnknownSleep
+                    && matches!(
+                        understood.anatomy.does,
+                        Does::Parks { .. } | Does::IsHeld { .. }
+                    )
+                    && !is_over
+                {
+                    self.parked.insert(progress.tid, progress.began_ns);
+                    self.polls.end(progress, false);
+                }
+                if !learns && !is_over {
                     let (target, names) = (&self.target, &self.reader.names);
                     self.polls.add_stack(
                         target,
@@ -228,18 +261,29 @@ impl Diagnosis {
                     );
                 }
             }
+            Event::End(progress) if self.is_parked(progress) => {}
             Event::End(progress) => self.polls.end(progress, false),
             Event::Exec => self.has_exec = true,
         }
     }
 
+    /// The source takes a park for a sleep in this poll, which has been counted.
+    fn is_parked(&self, progress: Progress) -> bool {
+        self.parked.get(&progress.tid) == Some(&progress.began_ns)
+    }
+
     /// Counts the polls that have not ended. Call it once, when the run is over; [`Diagnosis::report_so_far`] is for before.
     pub fn finish(&mut self, source: &mut dyn Source) {
         self.end_woken(source);
-        self.count_open(source);
+        for tid in self.count_open(source) {
+            self.before.forget(tid);
+        }
+        // Those that woke meanwhile.
+        self.end_woken(source);
     }
 
-    fn count_open(&mut self, source: &mut dyn Source) {
+    /// Counts the polls that go on. Returns the threads of those that sleep.
+    fn count_open(&mut self, source: &mut dyn Source) -> Vec<u32> {
         let mut asleep = HashMap::new();
         let mut unseen = self.before.all();
         for event in source.sleepers() {
@@ -252,6 +296,7 @@ impl Diagnosis {
             } = event
                 // A source that samples does not know that it is one poll.
                 && (progress.is_exact || unseen.iter().all(|(tid, _)| *tid != progress.tid))
+                && !self.is_parked(progress)
             {
                 self.goes_on(progress, &copy, system_call, &named);
                 asleep.insert(progress.tid, progress);
@@ -275,6 +320,7 @@ impl Diagnosis {
             }
         }
         self.polls.finish(&asleep);
+        asleep.into_keys().collect()
     }
 
     /// Adds the stack of a poll that has not ended, and whose thread sleeps.
@@ -402,6 +448,14 @@ impl Diagnosis {
         }
         notes
     }
+}
+
+/// The threads of events that have stacks.
+fn tids(events: Vec<Event>) -> impl Iterator<Item = u32> {
+    events.into_iter().filter_map(|event| match event {
+        Event::Stack { progress, .. } => Some(progress.tid),
+        Event::End(_) | Event::Exec => None,
+    })
 }
 
 /// A thread that sleeps.

@@ -27,13 +27,13 @@
 ///
 /// # Options
 ///
-/// The options are those of `#[tokio::main]`, and some of Morpheus's. Each names a method of
+/// The options are those of `#[tokio::main]`, but for `flavor = "local"` and `unhandled_panic`, and some of Morpheus's. Each names a method of
 /// [`Builder`](crate::Builder). An option that is left out keeps the builder's default.
 ///
 /// | option | unit | sets |
 /// |---|---|---|
 /// | `flavor = "multi_thread"`, `"current_thread"` | | [`Builder::new_multi_thread`](crate::Builder::new_multi_thread), the default, or [`Builder::new_current_thread`](crate::Builder::new_current_thread) |
-/// | `worker_threads = N` | threads, at least 1 | [`Builder::worker_threads`](crate::Builder::worker_threads): the number of threads that run tasks in parallel |
+/// | `worker_threads = N` | threads, at least 1 | [`Builder::worker_threads`](crate::Builder::worker_threads): the number of threads that run tasks in parallel, while no poll is stalled |
 /// | `start_paused = BOOL` | | [`Builder::start_paused`](crate::Builder::start_paused), with the cargo feature `test-util` of `morpheus-runtime` |
 /// | `name = "text"` | | [`Builder::name`](crate::Builder::name) |
 /// | `max_spares = N` | threads | [`Builder::max_spares`](crate::Builder::max_spares): the number of spares that may take over from stalled workers |

@@ -61,6 +61,22 @@ pub struct Runtime {
     process: u32,
 }
 
+/// For libraries that take tokio's runtime by reference: benchmarks (`criterion`), `LocalSet::block_on`, the `wrap` of
+/// `tokio_util`. Tasks that are spawned there are as any others. What [`Runtime::block_on`] does besides is left out:
+/// checkpoints and watched polls of that future, on a current-thread runtime those of all tasks.
+///
+/// ```
+/// let runtime = morpheus_runtime::Builder::new_multi_thread().worker_threads(1).build()?;
+/// let local = tokio::task::LocalSet::new();
+/// assert_eq!(local.block_on(runtime.as_ref(), async { 1 + 1 }), 2);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+impl AsRef<tokio::runtime::Runtime> for Runtime {
+    fn as_ref(&self) -> &tokio::runtime::Runtime {
+        self.tokio()
+    }
+}
+
 // As tokio's: a panic in `block_on` or in a task leaves the runtime usable.
 impl UnwindSafe for Runtime {}
 impl RefUnwindSafe for Runtime {}

@@ -98,9 +98,11 @@ impl Builder {
                 theirs.iter().for_each(|theirs| theirs(meta));
             }),
         };
-        let own = domain.clone();
-        self.tokio
-            .on_task_terminate(move |meta| crate::poll::hooks::ended(&own, meta));
+        let (own, theirs) = (domain.clone(), self.hooks.on_task_terminate.clone());
+        self.tokio.on_task_terminate(move |meta| {
+            crate::poll::hooks::ended(&own, meta);
+            theirs.iter().for_each(|theirs| theirs(meta));
+        });
         if self.disable_lifo_slot {
             self.tokio.disable_lifo_slot();
         }

@@ -50,6 +50,8 @@ struct Hooks {
     on_before_task_poll: Option<TaskHook>,
     #[cfg(tokio_unstable)]
     on_after_task_poll: Option<TaskHook>,
+    #[cfg(tokio_unstable)]
+    on_task_terminate: Option<TaskHook>,
 }
 
 /// Builds a [`Runtime`]: tokio's builder, by name and method, with options of Morpheus's beside tokio's.
@@ -418,8 +420,9 @@ impl Builder {
         self
     }
 
-    /// A function that each thread of the runtime calls when it starts, the controller's and blocking ones
-    /// included.
+    /// A function that each thread of the runtime calls when it starts: workers, spares, blocking threads, and the
+    /// controller's. A current-thread runtime has no threads of tokio's but blocking ones, and its controller's calls no
+    /// hook.
     pub fn on_thread_start(&mut self, hook: impl Fn() + Send + Sync + 'static) -> &mut Self {
         self.hooks.on_start = Some(Arc::new(hook));
         self
@@ -489,16 +492,53 @@ impl Builder {
         self
     }
 
+    /// A function that tokio calls when a task ends, as in tokio. Set it here and not through
+    /// [`tokio`](Self::tokio), because Morpheus uses that hook too. (Only with `--cfg tokio_unstable`.)
+    #[cfg(tokio_unstable)]
+    pub fn on_task_terminate(
+        &mut self,
+        hook: impl Fn(&tokio::runtime::TaskMeta<'_>) + Send + Sync + 'static,
+    ) -> &mut Self {
+        self.hooks.on_task_terminate = Some(Arc::new(hook));
+        self
+    }
+
+    /// The most events that the I/O driver takes at once, as in tokio (default 1,024).
+    ///
+    /// # Panics
+    ///
+    /// On 0, as in tokio.
+    #[track_caller]
+    pub fn max_io_events_per_tick(&mut self, events: usize) -> &mut Self {
+        self.tokio.max_io_events_per_tick(events);
+        self
+    }
+
+    /// The same for a worker that is busy with tasks, as in tokio (default: as
+    /// [`max_io_events_per_tick`](Self::max_io_events_per_tick)).
+    ///
+    /// # Panics
+    ///
+    /// On 0, as in tokio.
+    #[track_caller]
+    pub fn max_io_events_per_busy_tick(&mut self, events: usize) -> &mut Self {
+        self.tokio.max_io_events_per_busy_tick(events);
+        self
+    }
+
     /// Sets any other option of tokio's builder. This builder sets its own options afterwards, and they win:
-    /// worker and blocking threads, their names, the hooks of threads and of polls. For
+    /// worker and blocking threads, their names, the hooks of threads, of polls, and of a task's end. For
     /// [`event_interval`](Self::event_interval) and [`thread_stack_size`](Self::thread_stack_size) use this
     /// builder's methods.
+    ///
+    /// Tokio's unstable `enable_alt_timer` is not for a runtime with spares: timers then belong to a core, and those of a
+    /// spare wait until it is released again.
     ///
     /// ```
     /// let runtime = morpheus_runtime::Builder::new_multi_thread()
     ///     .worker_threads(1)
     ///     .tokio(|tokio| {
-    ///         tokio.max_io_events_per_tick(256);
+    ///         tokio.enable_time();
     ///     })
     ///     .build()?;
     /// # Ok::<(), std::io::Error>(())

@@ -49,6 +49,7 @@ impl Builder {
     pub(super) fn settings(&self) -> Result<Settings, BuildError> {
         let workers = match self.worker_threads {
             Some(workers) => workers,
+            None if self.settings.is_current_thread => 1,
             None => workers_of_environment()?.unwrap_or_else(quota::cpus_paid_for),
         };
         if workers == 0 {
