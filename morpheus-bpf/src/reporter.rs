@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The unsolicited reports of a daemon: a line on standard output, a file for Prometheus, and the history.
 //!
-//! Two threads write them, one the lines ([`Lines`]), the other one the files ([`Files`]): a pipe that is full or a file system that is
+//! Two threads write them, one the lines (`Lines`), the other one the files (`Files`): a pipe that is full or a file system that is
 //! frozen holds up that one alone, and no application takes the daemon for dead. What is due to one that is held up is left out.
 
 use std::io::{self, Write};
@@ -124,7 +124,7 @@ impl Reporter {
         self.next().is_some_and(|then| then <= now)
     }
 
-    /// Has said what is due of these numbers, and returns at once.
+    /// Hands over what is due of these numbers, and returns at once.
     pub fn report(&mut self, numbers: &Value, now: Instant) {
         let due = Due {
             reading: Reading::parse(numbers),

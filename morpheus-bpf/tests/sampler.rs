@@ -249,7 +249,7 @@ fn a_service_that_hangs_is_diagnosed() {
     is_diagnosed(&hung.examined("5", &[]));
 }
 
-/// Also one that goes on meanwhile: by then the stack is another one.
+/// Also one that ends while the doctor looks: by then the stack is another one.
 #[test]
 fn a_hang_that_ends_is_told() {
     let hung = Hung::for_seconds("20");

@@ -240,6 +240,7 @@ impl Diagnosis {
                         Does::Parks { .. } | Does::IsHeld { .. }
                     )
                     && !is_over
+                    && self.polls.has_stacks(progress)
                 {
                     self.parked.insert(progress.tid, progress.began_ns);
                     self.polls.end(progress, false);

@@ -261,6 +261,12 @@ impl Polls {
         }
     }
 
+    /// Whether a stack of this poll was copied while it went on.
+    pub(super) fn has_stacks(&self, progress: Progress) -> bool {
+        let open = self.open.get(&progress.tid);
+        open.is_some_and(|open| open.last.began_ns == progress.began_ns && !open.stacks.is_empty())
+    }
+
     /// The poll of this thread that goes on, taken out for [`Polls::put_open`].
     pub(super) fn take_open(&mut self, tid: u32) -> Option<OpenPoll> {
         self.open.remove(&tid)
