@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -481,6 +482,13 @@ fn threads_of_another_namespace_are_looked_up_within_a_budget() {
     assert!(is_too_slow || line.contains("Rate"), "{line}");
 }
 
+/// Whether the daemon at this socket says how it is.
+fn answers(socket: &Path) -> bool {
+    let mut status = Command::new(program());
+    status.args(["status", "--json", "--socket"]).arg(socket);
+    status.output().unwrap().status.success()
+}
+
 /// A line that cannot be written is no reason to end: a machine would lose its scheduler when a disk is full.
 #[test]
 fn a_full_standard_error_ends_no_daemon() {
@@ -496,11 +504,7 @@ fn a_full_standard_error_ends_no_daemon() {
         .stderr(File::create("/dev/full").unwrap())
         .spawn()
         .unwrap();
-    morpheus_testing::wait_for("the daemon", || {
-        let mut status = Command::new(program());
-        status.args(["status", "--json", "--socket"]).arg(&socket);
-        status.output().unwrap().status.success()
-    });
+    morpheus_testing::wait_for("the daemon", || answers(&socket));
     drop(Client::at(&socket));
     rustix::process::kill_process(Pid::from_child(&daemon), Signal::TERM).unwrap();
     let ended = daemon.wait().unwrap();
@@ -528,17 +532,12 @@ fn a_reader_of_its_lines_that_stops_holds_no_daemon_up() {
         .stdout(Stdio::from(lines))
         .spawn()
         .unwrap();
-    let answers = || {
-        let mut status = Command::new(program());
-        status.args(["status", "--json", "--socket"]).arg(&socket);
-        status.output().unwrap().status.success()
-    };
-    morpheus_testing::wait_for("the daemon", answers);
+    morpheus_testing::wait_for("the daemon", || answers(&socket));
     // Its first line is due within.
     let begun = Instant::now();
     let mut answered = true;
     while answered && begun.elapsed() < Duration::from_secs(3) {
-        answered = answers();
+        answered = answers(&socket);
     }
     // One that is held up is not to stay.
     let signal = if answered { Signal::TERM } else { Signal::KILL };

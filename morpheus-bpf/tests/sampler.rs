@@ -4,9 +4,9 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -36,18 +36,24 @@ fn start(program: &str) -> Option<Process> {
     process
 }
 
-/// Looks at a process without BPF.
-fn sampled(process: &Process) -> Report {
+/// Looks at a process for some seconds. Returns what is found, and what is said besides.
+fn examined(process: &Process, seconds: &str, more: &[&str]) -> (Report, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_morpheus-doctor"))
-        .args(["--no-bpf", "--json", "--duration", "4", "--pid"])
+        .args(more)
+        .args(["--json", "--duration", seconds, "--pid"])
         .arg(process.pid().to_string())
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
+    let errors = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{errors}");
+    (serde_json::from_slice(&output.stdout).unwrap(), errors)
+}
+
+/// Looks at a process without BPF.
+fn sampled(process: &Process) -> Report {
+    let (report, errors) = examined(process, "4", &["--no-bpf"]);
     assert_eq!(errors, "", "it was asked for, and needs no word");
-    let report: Report = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report.method, Method::Proc);
     assert!(
         report.notes[0].contains("Without BPF"),
@@ -164,8 +170,12 @@ const AFTER: &str = "MORPHEUS_TEST_HANGS_AFTER";
 fn hangs() {
     #[inline(never)]
     fn waits(time: Duration) {
+        static WAITING: AtomicU32 = AtomicU32::new(0);
         let (_sender, receiver) = mpsc::channel::<()>();
-        println!("waits");
+        if WAITING.fetch_add(1, Ordering::Relaxed) == 1 {
+            // As the patients say it.
+            eprintln!("ready");
+        }
         let _ = receiver.recv_timeout(time);
     }
     let seconds = |name| -> Option<Duration> {
@@ -189,43 +199,12 @@ fn hangs() {
     std::thread::sleep(Duration::from_secs(300));
 }
 
-/// The process that hangs; it ends with the test.
-struct Hung(Child);
-
-impl Hung {
-    fn for_seconds(seconds: &str) -> Hung {
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "hangs", "--nocapture"])
-            .env(HANGS, seconds)
-            .stdout(Stdio::piped())
-            .spawn();
-        let mut hung = Hung(child.unwrap());
-        let lines = BufReader::new(hung.0.stdout.take().unwrap()).lines();
-        let waits = lines.filter(|line| line.as_ref().is_ok_and(|line| line.ends_with("waits")));
-        assert_eq!(waits.take(2).count(), 2);
-        hung
-    }
-
-    /// What is found within some seconds.
-    fn examined(&self, seconds: &str, method: &[&str]) -> Report {
-        let output = Command::new(env!("CARGO_BIN_EXE_morpheus-doctor"))
-            .args(method)
-            .args(["--json", "--duration", seconds, "--pid"])
-            .arg(self.0.id().to_string())
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{errors}");
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
-}
-
-impl Drop for Hung {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// The process that hangs, from now on for some seconds.
+fn hung(seconds: &str) -> Process {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "hangs", "--nocapture"]);
+    command.env(HANGS, seconds);
+    Process::spawn(command).unwrap()
 }
 
 /// Both polls of the process are one finding, and no worker served it meanwhile.
@@ -244,16 +223,15 @@ fn is_diagnosed(report: &Report) {
 /// Nothing happens in a service that hangs, and all that was of interest was over when the doctor came.
 #[test]
 fn a_service_that_hangs_is_diagnosed() {
-    let hung = Hung::for_seconds("300");
-    is_diagnosed(&hung.examined("5", &["--no-bpf"]));
-    is_diagnosed(&hung.examined("5", &[]));
+    let hung = hung("300");
+    is_diagnosed(&examined(&hung, "5", &["--no-bpf"]).0);
+    is_diagnosed(&examined(&hung, "5", &[]).0);
 }
 
 /// Also one that ends while the doctor looks: by then the stack is another one.
 #[test]
 fn a_hang_that_ends_is_told() {
-    let hung = Hung::for_seconds("20");
-    let report = hung.examined("24", &[]);
+    let (report, _) = examined(&hung("20"), "24", &[]);
     match report.method {
         Method::Bpf => is_diagnosed(&report),
         Method::Proc => skip("needs BPF: sampled, it is not known to be one poll"),

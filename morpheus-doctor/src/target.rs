@@ -231,8 +231,9 @@ impl Target {
     }
 }
 
-/// Of a line of `schedstat`: without delay accounting some kernels have the line, and only zeros in it.
-fn turns(line: &str) -> Option<u64> {
+/// How many times a thread was given a CPU, of a line of its `schedstat`. A thread that exists has run: without delay accounting some
+/// kernels have the line, and only zeros in it.
+pub(crate) fn turns(line: &str) -> Option<u64> {
     let turns = line.split_whitespace().nth(2)?.parse().ok();
     turns.filter(|&turns| turns > 0)
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use crate::source::{Spot, SystemCall};
-use crate::target::parse_system_call;
+use crate::target::{parse_system_call, turns};
 
 /// Where a thread sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,13 +102,10 @@ impl Files {
 }
 
 fn parse_counts(line: &str) -> Counts {
-    let mut words = line.split_whitespace().map(str::parse);
-    let mut next = || words.next().and_then(Result::ok);
-    let (_cpu_ns, delay_ns, runs) = (next(), next(), next());
+    let delay_ns = line.split_whitespace().nth(1);
     Counts {
-        delay_ns: delay_ns.unwrap_or(0),
-        // A thread that exists has run.
-        runs: runs.filter(|&runs| runs > 0),
+        delay_ns: delay_ns.and_then(|ns| ns.parse().ok()).unwrap_or(0),
+        runs: turns(line),
     }
 }
 

@@ -27,7 +27,8 @@
 ///
 /// # Options
 ///
-/// The options are those of `#[tokio::main]`, but for `flavor = "local"` and `unhandled_panic`, and some of Morpheus's. Each names a method of
+/// The options are those of `#[tokio::main]`, but for `flavor = "local"` and `unhandled_panic`, and some of
+/// Morpheus's. Each names a method of
 /// [`Builder`](crate::Builder). An option that is left out keeps the builder's default.
 ///
 /// | option | unit | sets |
