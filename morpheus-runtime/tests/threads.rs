@@ -390,6 +390,11 @@ fn without_proc_it_works_and_says_so() {
 
 /// Makes the system call fail with EPERM for this thread and those it starts.
 fn refuse(call: libc::c_long) {
+    filter(call, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
+}
+
+/// Gives this thread and those it starts a seccomp filter with this action for the system call.
+fn filter(call: libc::c_long, action: u32) {
     const BPF_LD_W_ABS: u16 = 0x20;
     const BPF_JEQ: u16 = 0x15;
     const BPF_RET: u16 = 0x06;
@@ -398,7 +403,7 @@ fn refuse(call: libc::c_long) {
         // The number of the call is the first word of `seccomp_data`.
         statement(BPF_LD_W_ABS, 0, 0, 0),
         statement(BPF_JEQ, 0, 1, call as u32),
-        statement(BPF_RET, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        statement(BPF_RET, 0, 0, action),
         statement(BPF_RET, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog {
@@ -432,6 +437,38 @@ fn without_leave_to_set_slices_it_works_and_says_so() {
     let missing = runtime.metrics().limitations;
     assert!(missing.contains(&Limitation::ShortSlices), "{missing:?}");
     works(&runtime);
+}
+
+/// A unit of systemd with `SystemCallFilter=~@resources` has such a filter.
+#[test]
+fn without_calls_that_a_filter_kills_for_it_works_and_says_so() {
+    let _alone = alone();
+    if !common::is_child() {
+        let name = "without_calls_that_a_filter_kills_for_it_works_and_says_so";
+        common::in_child(name, &[]);
+        return;
+    }
+    for call in [
+        libc::SYS_sched_setattr,
+        libc::SYS_setpriority,
+        libc::SYS_sched_setaffinity,
+    ] {
+        filter(call, libc::SECCOMP_RET_KILL_PROCESS);
+    }
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .nice_hogs(true)
+        .confine_to_quota(true)
+        .build()
+        .unwrap();
+    let missing = runtime.metrics().limitations;
+    for limitation in [Limitation::ShortSlices, Limitation::ReversibleNice] {
+        assert!(missing.contains(&limitation), "{missing:?}");
+    }
+    works(&runtime);
+    // SAFETY: without a status the call writes nothing.
+    let child = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) };
+    assert_eq!(child, -1, "none is left");
 }
 
 /// `limitations` describes the runtime's threads, not the thread that asks.

@@ -22,6 +22,7 @@ use crate::owner::is_library;
 use crate::source::{self, At, Raw, Reader};
 use crate::{Frame, NoStack, StallGroup, StallKind, Stalls};
 use morpheus_system::lock::lock;
+use morpheus_system::nice;
 
 /// A thread walks copies when this many wait: half a MiB.
 const DIGESTED_AT: usize = 16;
@@ -190,8 +191,8 @@ impl Shared {
             let started = std::thread::Builder::new()
                 .name("morpheus-stacks".into())
                 .spawn(move || {
-                    // SAFETY: concerns this thread only. A caller that waits for stacks can wait for the CPU.
-                    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
+                    // A caller that waits for stacks can wait for the CPU.
+                    nice::lower_current();
                     let mut digest = lock(&shared.digest);
                     // Relaxed: see above. Before it walks, so that what comes from now on starts another thread; and with the
                     // lock, for which therefore one thread waits at most.

@@ -25,6 +25,10 @@ pub mod quota;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod sched_attr;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
+pub mod seccomp;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
+pub mod signals;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub mod slack;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub mod sleeper;

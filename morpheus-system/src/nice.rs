@@ -1,6 +1,7 @@
 //! Lowers a slow task's thread by `nice`, where the process may raise it again. It is opt-in: it gives CPU
 //! time to other processes too, not only to the workers.
 
+use crate::seccomp::Call;
 use crate::threads;
 
 /// The difference in niceness. 10 leaves about a tenth of the weight. 19 would leave a sixty-eighth, which is
@@ -15,7 +16,8 @@ fn niceness_of(tid: libc::id_t) -> libc::c_int {
 
 fn set(tid: libc::id_t, niceness: libc::c_int) -> bool {
     // SAFETY: setpriority takes no pointers; a thread that is gone gives ESRCH.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, niceness) == 0 }
+    Call::SetPriority.is_allowed()
+        && unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, niceness) == 0 }
 }
 
 thread_local! {
@@ -43,6 +45,11 @@ pub fn undo_own() {
 pub fn is_own_negative() -> bool {
     OWN.with(std::cell::Cell::get)
         .is_some_and(|niceness| niceness < 0)
+}
+
+/// Lowers the calling thread for the rest of its life. Where that is refused, nothing changes.
+pub fn lower_current() {
+    set(0, niceness_of(0) + DEMOTED_BY);
 }
 
 /// Lowers another thread. Returns its previous niceness, for [`raise_to`].

@@ -7,6 +7,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use crate::seccomp::Call;
+
 /// The CPUs that a runtime's threads are kept on.
 #[derive(Clone, Copy)]
 pub struct Mask {
@@ -49,13 +51,16 @@ pub fn leaves_cpus_unpaid() -> bool {
 }
 
 impl Mask {
-    /// The mask to use, or `None` where no quota is smaller than the affinity. It is a part of the current
+    /// The mask to use, or `None` where no quota is smaller than the affinity, or a seccomp filter does not let it be set. It is a part of the current
     /// affinity and starts at a random CPU, so that several processes spread over all CPUs.
     pub fn for_quota() -> Option<Mask> {
         let allowed = affinity_of(0)?;
         // `RandomState` has random keys in each process.
         let anywhere = RandomState::new().hash_one(std::process::id()) as usize;
         let cpus = choose(&cpus_in(&allowed), cpus_paid_for(), anywhere)?;
+        if !Call::SetAffinity.is_allowed() {
+            return None;
+        }
         // SAFETY: all zeroes is the empty set.
         let mut chosen: libc::cpu_set_t = unsafe { std::mem::zeroed() };
         for cpu in cpus {

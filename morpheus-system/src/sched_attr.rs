@@ -1,5 +1,7 @@
 //! How the kernel schedules a thread: the calls below [`slice`](crate::slice).
 
+use crate::seccomp::Call;
+
 /// The upper utilization clamp that the kernel reports for a thread without one; 0 without clamps.
 const NO_CLAMP: u32 = 1024;
 
@@ -50,7 +52,7 @@ impl SchedAttr {
 
     /// Whether the kernel took a slice of `ns` nanoseconds for the calling thread, whose attributes these are.
     pub fn set_slice(mut self, ns: u64) -> bool {
-        if self.slice().is_none() || self.passes_on_more() {
+        if self.slice().is_none() || self.passes_on_more() || !Call::SetAttributes.is_allowed() {
             return false;
         }
         self.size = ATTR_SIZE;

@@ -2,7 +2,7 @@
 //!
 //! A worker with a short slice has an early virtual deadline, so the kernel runs it before a hog when it
 //! wakes. Any thread may shorten its own slice (`sched_setattr`, `sched_runtime`, Linux 6.12). Before that
-//! version, and where a seccomp filter refuses the call, nothing changes and [`set_current`] returns false.
+//! version, and where a seccomp filter refuses the call or would kill for it, nothing changes and [`set_current`] returns false.
 //!
 //! Children do not inherit the slice. With it the thread gets `SCHED_FLAG_RESET_ON_FORK`, and the kernel
 //! gives the default to each process and thread that it starts, by whichever call. Only a thread with

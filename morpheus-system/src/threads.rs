@@ -37,6 +37,15 @@ impl Ids {
     }
 }
 
+/// The value of a field in a `status` file of `/proc`. The value of another field is the name of the thread, which may be any bytes: a name
+/// of 15 bytes may end within a character.
+pub fn status_field<'a>(status: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    status
+        .split(|&byte| byte == b'\n')
+        .find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b":"))
+        .map(<[u8]>::trim_ascii)
+}
+
 /// Counts how many of `wanted` threads the system gives at this moment: it starts them and ends them again.
 ///
 /// They are gone when this returns, so they do not count against the limits of threads started next.

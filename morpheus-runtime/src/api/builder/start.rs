@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use morpheus_link::joiner;
+use morpheus_system::seccomp::Call;
 use morpheus_system::{clock, sleeper};
 
 use super::{BuildError, Builder};
@@ -21,6 +22,10 @@ impl Builder {
         summary::at_exit();
         sleeper::register_barrier();
         let settings = self.settings()?;
+        if settings.mechanisms.slice {
+            // Here, because the trial of the call is a fork, which no worker should wait for.
+            let _ = Call::SetAttributes.is_allowed();
+        }
         if settings.is_current_thread {
             let domain = Arc::new(Domain::without_workers(settings));
             let tokio = self.prepare(&domain, self.blocking_threads())?;

@@ -1,0 +1,126 @@
+//! Whether the process may make a system call, or a seccomp filter would end it for the call.
+//!
+//! The action of a filter may be to kill, and then there is no error to go on with: `SystemCallFilter=~@resources` in a systemd
+//! unit does that to `sched_setattr`. So where the calling thread has a filter, a child process makes the call first, in a form
+//! that changes nothing. A call that kills the child is never made by the process, as if the kernel had refused it.
+//!
+//! The first answer about a call is the answer for the whole process. A filter that is installed later, or for another thread
+//! alone, is not known. A process without a filter reads one file for each call; a process with a filter starts one child.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::signals::Blocked;
+use crate::threads::status_field;
+
+/// A system call that filters are known to kill for, and that the library can do without.
+#[derive(Clone, Copy, Debug)]
+pub enum Call {
+    /// `sched_setattr`, for slices.
+    SetAttributes,
+    /// `setpriority`, for niceness.
+    SetPriority,
+    /// `sched_setaffinity`, for quotas.
+    SetAffinity,
+}
+
+const UNKNOWN: u8 = 0;
+const ALLOWED: u8 = 1;
+const REFUSED: u8 = 2;
+/// By [`Call`]: [`UNKNOWN`], [`ALLOWED`] or [`REFUSED`].
+static ANSWERS: [AtomicU8; 3] = [const { AtomicU8::new(UNKNOWN) }; 3];
+
+impl Call {
+    /// Whether the call may be made. The kernel may still refuse it with an error.
+    pub fn is_allowed(self) -> bool {
+        // Relaxed, and no partner is needed, here and below: the word is all that there is to know. Threads that ask at the same
+        // time each find out for themselves, because a lock would stay locked in a child that another thread forks meanwhile.
+        match ANSWERS[self as usize].load(Ordering::Relaxed) {
+            ALLOWED => true,
+            REFUSED => false,
+            _ => {
+                let is_allowed = !may_have_filter() || self.is_survived();
+                let answer = if is_allowed { ALLOWED } else { REFUSED };
+                ANSWERS[self as usize].store(answer, Ordering::Relaxed);
+                is_allowed
+            }
+        }
+    }
+
+    /// Makes the call in a child process. Returns whether the child went on after it; false also where there is no child.
+    fn is_survived(self) -> bool {
+        // The child has the handlers of the application, which must not run twice.
+        let _blocked = Blocked::begin();
+        // SAFETY: without flags and a stack the call is a fork. The child makes only calls that are allowed in a signal handler,
+        // and ends. Without a signal at its end the application's handler of SIGCHLD and its `wait` know nothing of it.
+        match unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) } {
+            0 => self.make_and_end(),
+            child @ 1.. => has_exited(child as libc::pid_t),
+            _ => false,
+        }
+    }
+
+    /// Makes the call in the child, and ends the child.
+    fn make_and_end(self) -> ! {
+        let null = std::ptr::null::<libc::c_void>();
+        // SAFETY: the calls concern this process alone, which ends. They read no memory: the kernel refuses the null pointer and
+        // the empty set.
+        unsafe {
+            // A death for the call is expected, and leaves no core file.
+            libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+            match self {
+                Call::SetAttributes => libc::syscall(libc::SYS_sched_setattr, 0, null, 0),
+                Call::SetPriority => libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, 0, 0),
+                Call::SetAffinity => libc::syscall(libc::SYS_sched_setaffinity, 0, 0, null),
+            };
+            libc::_exit(0)
+        }
+    }
+}
+
+/// Waits for a child that gives no signal at its end. Returns whether it ended by itself.
+fn has_exited(child: libc::pid_t) -> bool {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is writable, and the child is this process's.
+        let waited = unsafe { libc::waitpid(child, &raw mut status, libc::__WALL) };
+        if waited == child {
+            return libc::WIFEXITED(status);
+        }
+        if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
+            return false;
+        }
+    }
+}
+
+/// Whether the calling thread may have a filter. Where the file cannot be read, it may.
+fn may_have_filter() -> bool {
+    std::fs::read("/proc/thread-self/status").map_or(true, |status| has_filter(&status))
+}
+
+/// Reads the mode of seccomp in a thread's `status`. A kernel without seccomp has no such field.
+fn has_filter(status: &[u8]) -> bool {
+    status_field(status, "Seccomp").is_some_and(|mode| mode != b"0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mode_of_seccomp_is_found() {
+        assert!(!has_filter(
+            b"Name:\t\xff\nSeccomp:\t0\nSeccomp_filters:\t0\n"
+        ));
+        assert!(has_filter(
+            b"Name:\t\xff\nSeccomp:\t2\nSeccomp_filters:\t1\n"
+        ));
+        assert!(!has_filter(b"Name:\ta\n"));
+    }
+
+    #[test]
+    fn each_call_is_survived_and_changes_nothing() {
+        for call in [Call::SetAttributes, Call::SetPriority, Call::SetAffinity] {
+            assert!(may_have_filter() || call.is_survived(), "{call:?}");
+        }
+    }
+}
