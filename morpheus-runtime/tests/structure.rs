@@ -95,6 +95,21 @@ fn no_layer_uses_one_above_it() {
     );
 }
 
+/// glibc has the function since 2.30 only, and a program that names it links with no older one.
+#[test]
+fn nothing_that_applications_link_names_gettid_of_the_c_library() {
+    let mut all = Vec::new();
+    for part in ["common", "system", "link", "stacks", "runtime"] {
+        let beside = format!("../morpheus-{part}/src");
+        files(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join(beside),
+            &mut all,
+        );
+    }
+    all.retain(|file| fs::read_to_string(file).unwrap().contains("libc::gettid"));
+    assert!(all.is_empty(), "{all:?}");
+}
+
 #[test]
 fn few_files_lie_directly_in_src() {
     let mut flat: Vec<String> = fs::read_dir(sources())

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::clock;
+use crate::threads::own_tid;
 
 /// The maximum number of `stat` files that stay open between two samples. Opening one costs two to three
 /// times the CPU time of a read.
@@ -119,8 +120,7 @@ impl ThreadStats {
 
 /// Whether `/proc` is there and has this PID namespace's numbers. One that was mounted for another has other threads' files, or none.
 fn has_own_numbers() -> bool {
-    // SAFETY: gettid takes nothing and cannot fail.
-    let own = unsafe { libc::gettid() };
+    let own = own_tid();
     Path::new(&format!("/proc/self/task/{own}/stat")).exists()
 }
 

@@ -4,10 +4,12 @@ use crate::lock::lock;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// The kernel's number of the calling thread.
+/// The kernel's number of the calling thread. Async-signal-safe.
+///
+/// By the call itself: glibc has the function `gettid` since 2.30 only, and a program that names it does not link with an older one.
 pub fn own_tid() -> u32 {
-    // SAFETY: gettid has no preconditions.
-    unsafe { libc::gettid() as u32 }
+    // SAFETY: gettid has no preconditions, and cannot fail.
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
 /// The standard library's ids of threads, which tokio reports, by the kernel's numbers.

@@ -26,6 +26,7 @@ use morpheus_common::hand_over::{HandOver, Progress, Request};
 use super::raw::{MOST, Raw, read_own};
 use super::{NoStack, machine};
 use morpheus_system::lock::lock;
+use morpheus_system::threads::own_tid;
 
 /// Threads that can be asked at once. As many are stalled at once only in a storm, and then those that come
 /// first are enough.
@@ -358,9 +359,7 @@ unsafe fn answer(value: u64, context: *const libc::ucontext_t) {
     let buffer = &buffers.all[value as usize % BUFFERS];
     let request = Request::from_number(value >> INDEX_BITS);
     // Relaxed: turns away signals of other senders; `begin_write` decides.
-    // SAFETY: gettid has no preconditions.
-    let own = unsafe { libc::gettid() } as u32;
-    if buffer.tid.load(Ordering::Relaxed) != own || !buffer.hand_over.begin_write(request) {
+    if buffer.tid.load(Ordering::Relaxed) != own_tid() || !buffer.hand_over.begin_write(request) {
         return;
     }
     // SAFETY: the caller's context; the buffer is this handler's until `end_write`.
