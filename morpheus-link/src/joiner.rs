@@ -21,8 +21,8 @@ use crate::presence;
 use crate::ring::Ring;
 use crate::state::{self, Handed, State};
 use crate::table::{Lease, Table};
-use morpheus_system::clock;
 use morpheus_system::supervise::supervise;
+use morpheus_system::{clock, threads};
 
 /// The waits before further tries after a failure. Afterwards the joiner tries only when something changes at the socket.
 /// These tries find a daemon that appeared just before the first try, or was not quite ready then.
@@ -174,9 +174,8 @@ fn begin<H: Host>(
     let (own, controllers) = (bell()?, bell()?);
     let _ = host.link().bell.set(own);
     let _ = host.link().controller_bell.set(controllers);
-    std::thread::Builder::new()
-        .name("morpheus-link".into())
-        .spawn(move || serve(&host, &path, first))?;
+    let thread = std::thread::Builder::new().name("morpheus-link".into());
+    threads::start(thread, move || serve(&host, &path, first))?;
     Ok(())
 }
 

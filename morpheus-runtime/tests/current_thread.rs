@@ -440,6 +440,62 @@ fn it_joins_no_daemon() {
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
 }
 
+/// A program of one thread blocks a signal when the runtime is already there, and waits for it. Any other thread that does not
+/// block it would take it, and end the process.
+#[test]
+fn a_signal_that_the_body_blocks_goes_to_no_thread_of_the_library() {
+    let _alone = alone();
+    if !common::is_child() {
+        let name = "a_signal_that_the_body_blocks_goes_to_no_thread_of_the_library";
+        common::in_child(name, &[]);
+        return;
+    }
+    // SAFETY: no other thread of this process has a lock that the child needs: the harness waits for this test. The child is killed
+    // if it waits for ever.
+    let child = unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(60);
+        }
+        child
+    };
+    if child == 0 {
+        // The fork has this thread alone: there is no thread of the harness that takes the signal.
+        let is_received = catch_unwind(receives_a_blocked_signal).unwrap_or(false);
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(i32::from(!is_received)) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is writable, and the child is this process's.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+}
+
+fn receives_a_blocked_signal() -> bool {
+    let before = threads();
+    runtime().block_on(async {
+        async { burn(60 * MS) }
+            .watched(fresh_label("before the signal"))
+            .await;
+        // Those of the controller and of the reporter.
+        assert!(wait_for(PATIENCE / 2, || threads() == before + 2));
+        // SAFETY: the set and the time are valid for each call; the mask is that of this thread, and the signal goes to this process.
+        unsafe {
+            let mut signals = std::mem::zeroed();
+            libc::sigemptyset(&raw mut signals);
+            libc::sigaddset(&raw mut signals, libc::SIGUSR1);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, std::ptr::null_mut());
+            libc::kill(libc::getpid(), libc::SIGUSR1);
+            let time = libc::timespec {
+                tv_sec: 20,
+                tv_nsec: 0,
+            };
+            let info = std::ptr::null_mut();
+            libc::sigtimedwait(&raw const signals, info, &raw const time) == libc::SIGUSR1
+        }
+    })
+}
+
 /// A worker gets a short one, which the application's thread must not keep.
 #[test]
 fn the_calling_thread_keeps_its_slice() {

@@ -22,7 +22,7 @@ use crate::owner::is_library;
 use crate::source::{self, At, Raw, Reader};
 use crate::{Frame, NoStack, StallGroup, StallKind, Stalls};
 use morpheus_system::lock::lock;
-use morpheus_system::nice;
+use morpheus_system::{nice, threads};
 
 /// A thread walks copies when this many wait: half a MiB.
 const DIGESTED_AT: usize = 16;
@@ -188,17 +188,16 @@ impl Shared {
         // Relaxed: a thread that sees it late starts one more, which finds nothing to do.
         if waiting >= DIGESTED_AT && !self.digesting.swap(true, Ordering::Relaxed) {
             let shared = self.clone();
-            let started = std::thread::Builder::new()
-                .name("morpheus-stacks".into())
-                .spawn(move || {
-                    // A caller that waits for stacks can wait for the CPU.
-                    nice::lower_current();
-                    let mut digest = lock(&shared.digest);
-                    // Relaxed: see above. Before it walks, so that what comes from now on starts another thread; and with the
-                    // lock, for which therefore one thread waits at most.
-                    shared.digesting.store(false, Ordering::Relaxed);
-                    shared.digest(&mut digest);
-                });
+            let thread = std::thread::Builder::new().name("morpheus-stacks".into());
+            let started = threads::start(thread, move || {
+                // A caller that waits for stacks can wait for the CPU.
+                nice::lower_current();
+                let mut digest = lock(&shared.digest);
+                // Relaxed: see above. Before it walks, so that what comes from now on starts another thread; and with the
+                // lock, for which therefore one thread waits at most.
+                shared.digesting.store(false, Ordering::Relaxed);
+                shared.digest(&mut digest);
+            });
             if started.is_err() {
                 // They wait for the next caller of `stalls`.
                 self.digesting.store(false, Ordering::Relaxed);

@@ -11,6 +11,7 @@
 //! membarrier the sleep gets a timeout instead, and the metrics say so.
 
 use crate::lock::lock;
+use crate::threads;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, compiler_fence};
 use std::sync::{Condvar, Mutex, Once};
 use std::time::Duration;
@@ -159,14 +160,12 @@ pub fn register_barrier() {
         BARRIER.store(if works { WORKS } else { REFUSED }, Ordering::Relaxed);
     }
     ONCE.call_once(|| {
-        let threads = std::fs::read_dir("/proc/self/task").map_or(usize::MAX, Iterator::count);
-        if threads == 1 {
+        let count = std::fs::read_dir("/proc/self/task").map_or(usize::MAX, Iterator::count);
+        if count == 1 {
             register();
         } else {
-            let started = std::thread::Builder::new()
-                .name("morpheus-start".into())
-                .spawn(register);
-            if started.is_err() {
+            let thread = std::thread::Builder::new().name("morpheus-start".into());
+            if threads::start(thread, register).is_err() {
                 register();
             }
         }

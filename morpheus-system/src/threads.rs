@@ -1,7 +1,10 @@
-//! Threads: the number of the calling thread, and how many more threads the system gives.
+//! Threads: the number of the calling thread, threads of the library's own, and how many more threads the system gives.
 
 use crate::lock::lock;
+use crate::signals::Blocked;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The kernel's number of the calling thread. Async-signal-safe.
@@ -10,6 +13,24 @@ use std::time::{Duration, Instant};
 pub fn own_tid() -> u32 {
     // SAFETY: gettid has no preconditions, and cannot fail.
     unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+}
+
+/// Starts a thread that takes no signals, except those of [its own faults](Blocked).
+///
+/// For threads that the application does not know. An application blocks a signal in each of its threads to wait for it in one
+/// place, also when the runtime is already there. The kernel would give the signal to any thread that does not block it, and its
+/// default action ends the process.
+///
+/// # Errors
+///
+/// The system gives no thread.
+pub fn start<T: Send + 'static>(
+    thread: std::thread::Builder,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    // Here and not in the new thread, which would take signals until it has blocked them.
+    let _blocked = Blocked::begin();
+    thread.spawn(f)
 }
 
 /// The standard library's ids of threads, which tokio reports, by the kernel's numbers.
@@ -63,14 +84,13 @@ pub fn available(wanted: usize, stack_size: Option<usize>) -> usize {
             if let Some(bytes) = stack_size {
                 thread = thread.stack_size(bytes);
             }
-            thread
-                .spawn(move || {
-                    let (open, changed) = &*gate;
-                    let open = lock(open);
-                    drop(changed.wait_while(open, |open| !*open));
-                    own_tid()
-                })
-                .ok()
+            let wait = move || {
+                let (open, changed) = &*gate;
+                let open = lock(open);
+                drop(changed.wait_while(open, |open| !*open));
+                own_tid()
+            };
+            start(thread, wait).ok()
         })
         .collect();
     let (open, changed) = &*gate;
@@ -88,7 +108,7 @@ pub fn available(wanted: usize, stack_size: Option<usize>) -> usize {
 /// Calls `f` on a thread of its own, which is gone when this returns: it does not count against the limits of threads
 /// started next. `None`: the system gives no thread, or `f` panics.
 pub(crate) fn in_another<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let thread = std::thread::Builder::new().spawn(|| (own_tid(), f()));
+    let thread = start(std::thread::Builder::new(), || (own_tid(), f()));
     let (tid, result) = thread.ok()?.join().ok()?;
     wait_until_gone(tid);
     Some(result)

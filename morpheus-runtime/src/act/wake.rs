@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use tokio::runtime::Handle;
 
-use morpheus_system::supervise;
+use morpheus_system::{supervise, threads};
 
 thread_local! {
     /// True while the calling thread hands a waker to a runtime. The thread must not call the waker then.
@@ -108,9 +108,8 @@ impl Drop for HandingOver {
 /// Calls a waker on a new thread. If no thread can be started, this thread calls it: the drop of the closure does so.
 fn on_a_thread(waker: Waker) {
     let mut call = Call(Some(waker));
-    let _ = std::thread::Builder::new()
-        .name("morpheus-wake".into())
-        .spawn(move || call.make());
+    let thread = std::thread::Builder::new().name("morpheus-wake".into());
+    let _ = threads::start(thread, move || call.make());
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::control::controller::Controller;
 use crate::domain::Domain;
 use crate::report::event::{Report, Thread};
 use morpheus_system::supervise::supervise;
-use morpheus_system::{nice, slice};
+use morpheus_system::{nice, slice, threads};
 
 /// Finds out once for a domain, before its controller starts, whether the process may raise niceness again.
 pub(crate) fn prepare(domain: &Domain) {
@@ -24,9 +24,8 @@ pub(crate) fn prepare(domain: &Domain) {
 /// there, and an event says so.
 pub(crate) fn start(domain: &Arc<Domain>) -> Option<thread::JoinHandle<()>> {
     let own = domain.clone();
-    let started = thread::Builder::new()
-        .name("morpheus-ctl".into())
-        .spawn(move || serve(&own, None));
+    let thread = thread::Builder::new().name("morpheus-ctl".into());
+    let started = threads::start(thread, move || serve(&own, None));
     let go_on = |error| {
         // No poll waits for a permit yet.
         let _none = domain.go_on_without_controller();

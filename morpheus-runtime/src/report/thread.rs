@@ -3,6 +3,9 @@
 //! Each runtime has a reporter of its own, so that a subscriber that blocks for ever in an event of one runtime costs
 //! the others nothing. It starts with the first report, and sleeps between reports. Senders put a report into a
 //! bounded queue and continue. If the queue is full, the report is counted and dropped.
+//!
+//! The application does not know the thread, so it takes no signals ([`threads::start`]). Threads and processes that the subscriber
+//! starts there inherit that.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,6 +18,7 @@ use crate::report::counters::Counter;
 use crate::report::event::{Report, Thread};
 use morpheus_system::lock::lock;
 use morpheus_system::supervise::{dismiss, supervise};
+use morpheus_system::threads;
 
 /// Most reports that wait. A label has one event a second, so this is a second's worth of this many labels.
 const QUEUE: usize = 256;
@@ -101,12 +105,11 @@ fn start(shared: &Arc<Shared>) -> Option<Sender<Report>> {
     let (sender, receiver) = bounded(QUEUE);
     *lock(&shared.is_running) = true;
     let ours = shared.clone();
-    let started = std::thread::Builder::new()
-        .name("morpheus-report".into())
-        .spawn(move || {
-            let _ended = Ended(&ours);
-            serve(receiver, &ours);
-        });
+    let thread = std::thread::Builder::new().name("morpheus-report".into());
+    let started = threads::start(thread, move || {
+        let _ended = Ended(&ours);
+        serve(receiver, &ours);
+    });
     if started.is_err() {
         *lock(&shared.is_running) = false;
         return None;
