@@ -4,11 +4,12 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use morpheus_common::abi;
 use morpheus_common::broker::{MESSAGE_BYTES, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -100,7 +101,7 @@ impl Client {
         };
         let pidfd = match pidfd_open(pid, PidfdFlags::from_bits_retain(PIDFD_THREAD)) {
             Ok(pidfd) => Some(pidfd),
-            Err(rustix::io::Errno::SRCH) => return Ok(()),
+            Err(Errno::SRCH) => return Ok(()),
             // This kernel has no descriptors of threads: the daemon looks the thread up by its ID.
             Err(_) => None,
         };
@@ -145,7 +146,8 @@ fn connect(path: &Path) -> io::Result<OwnedFd> {
         SocketFlags::CLOEXEC,
         None,
     )?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let address = SocketAddrUnix::new(path)?;
+    retry_on_intr(|| rustix::net::connect(&socket, &address))?;
     Ok(socket)
 }
 
@@ -189,35 +191,53 @@ fn ask(
         return Err(io::ErrorKind::OutOfMemory.into());
     }
     let message = request.encode();
-    rustix::net::sendmsg(
-        socket,
-        &[IoSlice::new(message.bytes())],
-        &mut control,
-        SendFlags::NOSIGNAL,
-    )?;
+    retry_on_intr(|| {
+        rustix::net::sendmsg(
+            socket,
+            &[IoSlice::new(message.bytes())],
+            &mut control,
+            SendFlags::NOSIGNAL,
+        )
+    })?;
     receive(socket, within)
 }
 
-fn receive(socket: &OwnedFd, within: Duration) -> io::Result<(Reply, Vec<OwnedFd>)> {
-    let timeout = Timespec {
-        tv_sec: within.as_secs() as i64,
-        tv_nsec: 0,
-    };
-    if poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout))? == 0 {
-        return Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            "the daemon does not answer",
-        ));
+/// Waits until there is an answer. A handler that interrupts the wait makes it no longer: the kernel does not restart `poll`.
+fn wait_for_answer(socket: &OwnedFd, within: Duration) -> io::Result<()> {
+    let until = Instant::now() + within;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the daemon does not answer",
+                ));
+            }
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
+}
+
+fn receive(socket: &OwnedFd, within: Duration) -> io::Result<(Reply, Vec<OwnedFd>)> {
+    wait_for_answer(socket, within)?;
     let mut packet = [0; MESSAGE_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = rustix::net::recvmsg(
-        socket,
-        &mut [IoSliceMut::new(&mut packet)],
-        &mut control,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
+    let received = retry_on_intr(|| {
+        rustix::net::recvmsg(
+            socket,
+            &mut [IoSliceMut::new(&mut packet)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        )
+    })?;
     let fds = control
         .drain()
         .filter_map(|message| match message {
@@ -231,4 +251,65 @@ fn receive(socket: &OwnedFd, within: Duration) -> io::Result<(Reply, Vec<OwnedFd
     }
     let reply = Reply::decode(&packet[..received.bytes]).map_err(io::Error::other)?;
     Ok((reply, fds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    static INTERRUPTIONS: AtomicUsize = AtomicUsize::new(0);
+
+    extern "C" fn on_signal(_signal: libc::c_int) {
+        // Relaxed: a number of this test's.
+        INTERRUPTIONS.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn signals_make_the_wait_for_an_answer_neither_shorter_nor_longer() {
+        // SAFETY: all-zero is a valid `sigaction` without flags; the handler is async-signal-safe.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            let handler: extern "C" fn(libc::c_int) = on_signal;
+            action.sa_sigaction = handler as usize;
+            libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut());
+        }
+        let (own, daemons) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        // SAFETY: the number of this thread, which takes part in the scope below to its end.
+        let asking = unsafe { libc::pthread_self() } as usize;
+        let interrupt = || {
+            std::thread::sleep(Duration::from_millis(5));
+            // SAFETY: the thread is there, as above, and has a handler for the signal.
+            unsafe { libc::pthread_kill(asking as libc::pthread_t, libc::SIGUSR2) };
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                (0..20).for_each(|_| interrupt());
+                let reply = Reply::Unregistered { slot: 7 }.encode();
+                rustix::net::send(&daemons, reply.bytes(), SendFlags::empty()).unwrap();
+            });
+            let request = Request::Unregister { slot: 7 };
+            let (reply, _) = ask(&own, request, None, Duration::from_secs(60)).unwrap();
+            assert!(matches!(reply, Reply::Unregistered { slot: 7 }));
+        });
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Relaxed: a wait that ends late sends some more.
+                while !is_over.load(Ordering::Relaxed) {
+                    interrupt();
+                }
+            });
+            let error = receive(&own, Duration::from_millis(50)).unwrap_err();
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        });
+        assert!(INTERRUPTIONS.load(Ordering::Relaxed) > 20);
+    }
 }
