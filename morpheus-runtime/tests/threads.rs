@@ -429,6 +429,11 @@ fn without_leave_to_set_slices_it_works_and_says_so() {
         common::in_child("without_leave_to_set_slices_it_works_and_says_so", &[]);
         return;
     }
+    let (go_on, goes_on) = std::sync::mpsc::channel();
+    let without_filter = std::thread::spawn(move || {
+        goes_on.recv().unwrap();
+        morpheus_runtime::slice::set_current(morpheus_runtime::slice::WORKER_SLICE_NS)
+    });
     refuse(libc::SYS_sched_setattr);
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
@@ -437,6 +442,11 @@ fn without_leave_to_set_slices_it_works_and_says_so() {
     let missing = runtime.metrics().limitations;
     assert!(missing.contains(&Limitation::ShortSlices), "{missing:?}");
     works(&runtime);
+    go_on.send(()).unwrap();
+    assert!(
+        !without_filter.join().unwrap(),
+        "the kernel is asked once, and not at each handoff"
+    );
 }
 
 /// A unit of systemd with `SystemCallFilter=~@resources` has such a filter.

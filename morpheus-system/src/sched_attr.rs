@@ -1,5 +1,7 @@
 //! How the kernel schedules a thread: the calls below [`slice`](crate::slice).
 
+use std::io;
+
 use crate::seccomp::Call;
 
 /// The upper utilization clamp that the kernel reports for a thread without one; 0 without clamps.
@@ -59,7 +61,23 @@ impl SchedAttr {
         self.sched_flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
         self.sched_runtime = ns;
         // SAFETY: `self` is readable for `self.size` bytes; policy and nice are what the kernel reported.
-        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const self, 0) == 0 }
+        let is_taken =
+            unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const self, 0) == 0 };
+        if !is_taken && self.is_refused_to_all(&io::Error::last_os_error()) {
+            Call::SetAttributes.note_refusal();
+        }
+        is_taken
+    }
+
+    /// Whether this error concerns the call and not these attributes: a niceness that another thread has raised meanwhile is also
+    /// refused.
+    fn is_refused_to_all(&self, error: &io::Error) -> bool {
+        let is_refusal = matches!(
+            error.raw_os_error(),
+            Some(libc::EPERM | libc::EACCES | libc::ENOSYS)
+        );
+        let same = |now: SchedAttr| now.sched_nice == self.sched_nice;
+        is_refusal && SchedAttr::of_current_thread().is_some_and(same)
     }
 }
 

@@ -46,6 +46,12 @@ impl Call {
         }
     }
 
+    /// Notes that the kernel refuses the call to the process with an error: it is not made again.
+    pub fn note_refusal(self) {
+        // Relaxed, as above.
+        ANSWERS[self as usize].store(REFUSED, Ordering::Relaxed);
+    }
+
     /// Makes the call in a child process. Returns whether the child went on after it; false also where there is no child.
     fn is_survived(self) -> bool {
         // The child has the handlers of the application, which must not run twice.

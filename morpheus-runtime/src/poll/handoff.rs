@@ -298,10 +298,11 @@ fn after_handoff(domain: &Domain, is_worker: bool) -> bool {
     is_worker
 }
 
-/// Gives this thread the slice of a handoff poll. Returns the slice from before; `None` if it stays, as a worker's does.
+/// Gives this thread the slice of a handoff poll. Returns the slice from before; `None` if it stays, as a worker's does, and that of a
+/// thread to which the kernel refused another.
 pub(crate) fn shorten_slice(domain: &Domain) -> Option<u64> {
     let short = domain.settings.mechanisms.slice && domain.settings.policy >= Policy::Demote;
-    if !short || slice::is_workers() {
+    if !short || !slice::is_own() {
         return None;
     }
     slice::replace_current(slice::WORKER_SLICE_NS)
