@@ -26,7 +26,7 @@ use morpheus_common::hand_over::{HandOver, Progress, Request};
 use super::raw::{MOST, Raw, read_own};
 use super::{NoStack, machine};
 use morpheus_system::lock::lock;
-use morpheus_system::threads::own_tid;
+use morpheus_system::threads::{own_tid, status_field};
 
 /// Threads that can be asked at once. As many are stalled at once only in a storm, and then those that come
 /// first are enough.
@@ -184,11 +184,9 @@ fn install(signal: i32) -> bool {
 
 /// Whether a thread has blocked a signal, so that it would stay pending. `None` when the thread is gone.
 fn is_masked(tid: u32, signal: i32) -> Option<bool> {
-    let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/status")).ok()?;
-    let mask = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigBlk:"))?;
-    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+    let status = std::fs::read(format!("/proc/self/task/{tid}/status")).ok()?;
+    let mask = str::from_utf8(status_field(&status, "SigBlk")?).ok()?;
+    let mask = u64::from_str_radix(mask, 16).ok()?;
     Some(mask >> (signal - 1) & 1 == 1)
 }
 
@@ -414,6 +412,22 @@ mod tests {
             let raw = raw.unwrap();
             assert!(raw.bp.is_some() && raw.bytes.len() > 256 && raw.ip != 0);
         }
+    }
+
+    #[test]
+    fn a_thread_whose_name_was_cut_within_a_character_is_asked() {
+        std::thread::spawn(|| {
+            // SAFETY: names this thread only; the string is nul-terminated.
+            unsafe { libc::prctl(libc::PR_SET_NAME, c"fourteen bytes\u{e9}".as_ptr()) };
+            let own = morpheus_system::threads::own_tid();
+            assert_eq!(is_masked(own, libc::SIGUSR1), Some(false));
+            assert_eq!(
+                ask(own).unwrap().answer().map(|found| found.is_ok()),
+                Some(true)
+            );
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]
