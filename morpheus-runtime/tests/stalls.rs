@@ -647,14 +647,47 @@ fn the_summary_has_the_lines() {
             run(&runtime, "summarised", async { sleeps() });
             !runtime.stalls().groups.is_empty()
         }));
+        // A forked child that exits with its parent's handlers. It is killed if it waits for a lock.
+        // SAFETY: the child makes no call but these, and the status is not asked for.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(20);
+                libc::exit(0);
+            }
+            assert_eq!(libc::waitpid(child, std::ptr::null_mut(), 0), child);
+        }
         return;
     }
     let said = common::in_child(NAME, &[("MORPHEUS_SUMMARY", "1")]);
-    assert!(
-        said.contains("polls that were stalled, by label and line"),
-        "{said}"
-    );
+    let tables = said
+        .matches("polls that were stalled, by label and line")
+        .count();
+    assert_eq!(tables, 1, "{said}");
     assert!(said.contains("summarised: "), "{said}");
     let silent = common::in_child(NAME, &[]);
     assert!(!silent.contains("by label and line"), "{silent}");
+}
+
+/// A panic at exit would end a program that aborts on panics with a signal.
+#[test]
+fn a_summary_that_cannot_be_written_is_no_panic() {
+    let _alone = alone();
+    const NAME: &str = "a_summary_that_cannot_be_written_is_no_panic";
+    if !common::is_child() {
+        common::in_child(NAME, &[("MORPHEUS_SUMMARY", "1")]);
+        return;
+    }
+    drop(runtime());
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+    // SAFETY: both descriptors are open, and standard error stays open.
+    let is_full = unsafe { libc::dup2(full.unwrap().as_raw_fd(), libc::STDERR_FILENO) };
+    assert_eq!(is_full, libc::STDERR_FILENO);
+    // At exit, because the harness sets hooks of its own. Handlers run in the reverse order.
+    extern "C" fn fail_on_panics() {
+        // SAFETY: ends the process at once.
+        std::panic::set_hook(Box::new(|_| unsafe { libc::_exit(3) }));
+    }
+    // SAFETY: the function lives as long as the process, and does not panic.
+    assert_eq!(unsafe { libc::atexit(fail_on_panics) }, 0);
 }

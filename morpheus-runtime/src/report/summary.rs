@@ -1,7 +1,9 @@
 //! The summary: the table of labels and the stacks that `MORPHEUS_SUMMARY=1` prints when the process exits.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::report::label::{self, Label};
 use crate::report::stacks;
@@ -11,9 +13,15 @@ pub(crate) fn wants_summary() -> bool {
     std::env::var_os("MORPHEUS_SUMMARY").is_some_and(|value| value == "1")
 }
 
+/// The process that last built a runtime. A child that it forks exits with the same handler, and with locks that may be held for
+/// ever.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
 /// Prints the summary when the process exits, if `MORPHEUS_SUMMARY=1` is set.
 pub(crate) fn at_exit() {
     static ONCE: Once = Once::new();
+    // Relaxed: pairs with the load in `print_summary`, and the C library's lock on its list of handlers orders the two.
+    PROCESS.store(std::process::id(), Ordering::Relaxed);
     ONCE.call_once(|| {
         if wants_summary() {
             // SAFETY: the handler touches only leaked labels and stderr, which outlive every thread.
@@ -23,8 +31,15 @@ pub(crate) fn at_exit() {
 }
 
 extern "C" fn print_summary() {
-    // A panic must not cross into C, and at exit there is no receiver for it.
-    let _ = std::panic::catch_unwind(|| eprint!("{}{}", summary(), stacks::summary()));
+    // Relaxed: see `at_exit`.
+    if PROCESS.load(Ordering::Relaxed) != std::process::id() {
+        return;
+    }
+    // A panic must not cross into C, and at exit there is no receiver for it, nor for an error of standard error.
+    let _ = std::panic::catch_unwind(|| {
+        let both = format!("{}{}", summary(), stacks::summary());
+        std::io::stderr().write_all(both.as_bytes())
+    });
 }
 
 /// Returns the table of labels, with the most stalled polls first.
