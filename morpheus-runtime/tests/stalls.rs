@@ -574,6 +574,35 @@ fn a_stack_costs_its_thread_little() {
     assert!(with < 5 * MS, "{with:?}");
 }
 
+/// A process that has become another user is not dumpable: the files in `/proc` with its stack pointers belong to root.
+#[test]
+fn a_process_that_is_not_dumpable_has_stacks_of_threads_that_compute() {
+    let _alone = alone();
+    const NAME: &str = "a_process_that_is_not_dumpable_has_stacks_of_threads_that_compute";
+    if !STACKS {
+        return;
+    }
+    if !common::is_child() {
+        if common::is_root() {
+            common::in_child(NAME, &[]);
+        } else {
+            morpheus_testing::skip("needs root, to become another user");
+        }
+        return;
+    }
+    common::become_unprivileged(64_125);
+    assert!(std::fs::File::open("/proc/thread-self/syscall").is_err());
+    let runtime = runtime();
+    // Again, because on a busy machine the thread may not be on a CPU.
+    let has_stack = (0..5).any(|_| {
+        let label = fresh_label("not dumpable");
+        run(&runtime, label, async { computes() });
+        let group = &wait_for_group(&runtime, label)[0];
+        group.kind == StallKind::Computing && !group.stack.is_empty()
+    });
+    assert!(has_stack, "{}", runtime.stalls());
+}
+
 /// Many stalls of all kinds happen at once, with numbers from one seed.
 #[test]
 fn a_storm_of_stalls() {

@@ -12,6 +12,7 @@ mod walk;
 
 use crate::{Frame, NoStack, StallKind};
 use blocked::{Doing, Syscall};
+use morpheus_system::asleep::ThreadStat;
 use walk::{Address, Walker};
 
 pub(crate) use raw::Raw;
@@ -34,7 +35,7 @@ pub(crate) enum Begun {
 /// Begins to take the stack of a stalled poll's thread; `is_same` says whether it is still in that poll.
 pub(crate) fn begin(tid: u32, is_same: impl Fn() -> bool) -> Begun {
     let Some(syscall) = Syscall::open(tid) else {
-        return Begun::Failed(StallKind::Blocked, NoStack::Refused);
+        return begin_without_syscall(tid, is_same);
     };
     match syscall.doing() {
         Some(Doing::Blocked { ip, sp }) => match syscall.copy(ip, sp) {
@@ -44,12 +45,28 @@ pub(crate) fn begin(tid: u32, is_same: impl Fn() -> bool) -> Begun {
             Some(raw) if is_same() => Begun::Copied(raw),
             _ => Begun::Moved,
         },
-        Some(Doing::Computing) if !is_same() => Begun::Moved,
-        Some(Doing::Computing) => match signal::ask(tid) {
-            Ok(ask) => Begun::Asked(ask),
-            Err(why) => Begun::Failed(StallKind::Computing, why),
-        },
-        None => Begun::Failed(StallKind::Blocked, NoStack::Refused),
+        Some(Doing::Computing) => ask(tid, is_same),
+        None => begin_without_syscall(tid, is_same),
+    }
+}
+
+/// Begins where the file with the thread's stack pointer cannot be read: the process is not dumpable, or the kernel has no such file.
+/// The state of the thread can be read all the same, and a thread that computes gives its stack itself.
+fn begin_without_syscall(tid: u32, is_same: impl Fn() -> bool) -> Begun {
+    match ThreadStat::open(tid).and_then(|stat| stat.is_asleep()) {
+        Some(false) => ask(tid, is_same),
+        Some(true) | None => Begun::Failed(StallKind::Blocked, NoStack::Refused),
+    }
+}
+
+/// Asks a thread that computes for its stack.
+fn ask(tid: u32, is_same: impl Fn() -> bool) -> Begun {
+    if !is_same() {
+        return Begun::Moved;
+    }
+    match signal::ask(tid) {
+        Ok(ask) => Begun::Asked(ask),
+        Err(why) => Begun::Failed(StallKind::Computing, why),
     }
 }
 
@@ -118,5 +135,41 @@ mod testing {
             lr: None,
             bytes: words.iter().flat_map(|word| word.to_ne_bytes()).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use morpheus_system::threads::own_tid;
+    use std::sync::mpsc;
+
+    /// As in a process that is not dumpable, where the other file belongs to root.
+    #[test]
+    fn without_the_stack_pointer_threads_that_compute_are_asked_and_others_are_not() {
+        let Begun::Asked(asked) = begin_without_syscall(own_tid(), || true) else {
+            panic!("this thread computes");
+        };
+        assert!(asked.answer().unwrap().is_ok());
+        let moved = begin_without_syscall(own_tid(), || false);
+        assert!(matches!(moved, Begun::Moved), "{moved:?}");
+        let (tell, told) = mpsc::channel();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            tell.send(own_tid()).unwrap();
+            let _ = stopped.recv();
+        });
+        let tid = told.recv().unwrap();
+        let stat = ThreadStat::open(tid).unwrap();
+        while stat.is_asleep() == Some(false) {
+            std::thread::yield_now();
+        }
+        let sleeper = begin_without_syscall(tid, || true);
+        drop(stop);
+        thread.join().unwrap();
+        assert!(
+            matches!(sleeper, Begun::Failed(StallKind::Blocked, NoStack::Refused)),
+            "{sleeper:?}"
+        );
     }
 }
