@@ -89,7 +89,7 @@ pub(crate) struct Domain {
     /// Until then no core is offered: no thread of the pool took the last one (`poll/hooked_handoff.rs`).
     #[cfg(tokio_unstable)]
     pub(crate) offers_again_ns: std::sync::atomic::AtomicU64,
-    /// Whether slow tasks are lowered by `nice`: it was asked for, and the process may raise them again.
+    /// Whether slow tasks are lowered by `nice`: it was asked for, and the process may raise them again. Cleared where it could not.
     pub(crate) can_nice: AtomicBool,
     pub(crate) sleeper: Sleeper,
     pub(crate) link: State,
@@ -219,6 +219,13 @@ impl Domain {
         self.permits.close()
     }
 
+    /// Lowers no more threads: one could not be raised again. The process may have dropped the right since it was tried.
+    pub(crate) fn note_irreversible_nice(&self) {
+        // Relaxed: a sample that does not see it yet lowers its threads once more.
+        self.can_nice.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether threads are to be lowered, and may not be.
     pub(crate) fn nice_refused(&self) -> bool {
         self.settings.nice_hogs && !self.can_nice.load(Ordering::Relaxed)
     }

@@ -358,6 +358,44 @@ fn a_thread_that_was_lowered_is_raised_again() {
     }
 }
 
+/// A service that becomes another user after it has built its runtime.
+#[test]
+fn a_process_that_drops_its_rights_lowers_no_more_threads() {
+    let name = "a_process_that_drops_its_rights_lowers_no_more_threads";
+    if !only_in_child(name, "for rights to drop") {
+        return;
+    }
+    let runtime = two_workers().nice_hogs(true).build().unwrap();
+    let is_refused = || {
+        let missing = runtime.metrics().limitations;
+        missing.contains(&morpheus_runtime::Limitation::ReversibleNice)
+    };
+    assert!(!is_refused());
+    common::become_unprivileged(64_123);
+    let label = fresh_label("lowered for good");
+    let hogs = |count| {
+        for _ in 0..count {
+            let hog = task::Builder::new()
+                .label(label)
+                .spawn_on(async { burn(20 * MS) }, runtime.handle());
+            runtime.block_on(in_time(hog)).unwrap();
+        }
+    };
+    assert!(wait_for(PATIENCE, || {
+        hogs(1);
+        is_refused()
+    }));
+    let niceness = || {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap();
+        let tids = threads.map(|thread| thread.unwrap().file_name().into_string().unwrap());
+        let niceness = tids.map(|tid| Inherited::of(tid.parse().unwrap(), UNREAD.slack).nice);
+        niceness.collect::<Vec<_>>()
+    };
+    hogs(20);
+    let lowered = niceness();
+    assert!(lowered.iter().all(|&nice| nice <= 10), "{lowered:?}");
+}
+
 /// To take that flag back needs a privilege: slices are set and put back without.
 #[test]
 fn slices_change_without_privileges() {

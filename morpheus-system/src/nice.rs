@@ -34,11 +34,10 @@ pub fn remember_own() {
     });
 }
 
-/// Restores the niceness that the calling thread had when it took its slot.
-pub fn undo_own() {
-    if let Some(niceness) = OWN.with(std::cell::Cell::get) {
-        set(0, niceness);
-    }
+/// Restores the niceness that the calling thread had when it took its slot. Returns whether it has that now.
+pub fn undo_own() -> bool {
+    OWN.with(std::cell::Cell::get)
+        .is_none_or(|niceness| set(0, niceness))
 }
 
 /// Whether the calling thread took its slot with a negative niceness, which it goes back to.
@@ -58,9 +57,9 @@ pub fn lower(tid: u32) -> Option<libc::c_int> {
     set(tid, before + DEMOTED_BY).then_some(before)
 }
 
-/// Raises a thread again whose poll ended while it was lowered.
-pub fn raise_to(tid: u32, niceness: libc::c_int) {
-    set(tid, niceness);
+/// Raises a thread again whose poll ended while it was lowered. Returns whether it was raised, or has ended.
+pub fn raise_to(tid: u32, niceness: libc::c_int) -> bool {
+    set(tid, niceness) || std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
 }
 
 /// Whether a thread of this process may lower its niceness and raise it again, tried on a thread that then

@@ -18,17 +18,17 @@ pub(crate) fn request(slots: &Table, counters: &Counters, index: usize, seq: u64
 }
 
 /// Lowers the thread of the poll `seq` in slot `index`, whose verdict says so already, and raises it again if the poll
-/// ended meanwhile. Either the poll finds the verdict after this, or this finds the poll over.
-pub(crate) fn lower_unless_over(slots: &Table, index: usize, seq: u64) {
+/// ended meanwhile. Either the poll finds the verdict after this, or this finds the poll over. Returns false if the thread could
+/// not be raised again.
+pub(crate) fn lower_unless_over(slots: &Table, index: usize, seq: u64) -> bool {
     let slot = slots.runtime(index);
     // Acquire: pairs with the Release in `claim_slow`; a thread that has the slot is a worker.
     let tid = slot.tid.load(Ordering::Acquire);
     if tid == 0 || slot.in_critical() {
-        return;
+        return true;
     }
-    if let Some(before) = nice::lower(tid)
-        && slot.observe_poll() != seq
-    {
-        nice::raise_to(tid, before);
+    match nice::lower(tid) {
+        Some(before) if slot.observe_poll() != seq => nice::raise_to(tid, before),
+        _ => true,
     }
 }

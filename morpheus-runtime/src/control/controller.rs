@@ -44,10 +44,8 @@ pub(crate) struct Controller {
 impl Controller {
     pub(crate) fn new(domain: Arc<Domain>, handle: Option<Handle>) -> Controller {
         let workers = handle.map(|handle| Workers::new(domain.clone(), handle));
-        // Relaxed: the start of this thread published it.
-        let can_nice = domain.can_nice.load(Ordering::Relaxed);
         Controller {
-            watchdog: Watchdog::new(domain.clone(), can_nice),
+            watchdog: Watchdog::new(domain.clone()),
             captor: Captor::new(domain.stacks.clone(), domain.settings.mechanisms.stacks),
             daemon: Daemon::new(domain.clone()),
             workers,

@@ -67,7 +67,9 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    pub(crate) fn new(domain: Arc<Domain>, can_nice: bool) -> Watchdog {
+    pub(crate) fn new(domain: Arc<Domain>) -> Watchdog {
+        // Relaxed: the start of this thread published it.
+        let can_nice = domain.can_nice.load(Ordering::Relaxed);
         Watchdog {
             rules: Rules::new(&domain.settings, can_nice, domain.has_workers()),
             polls: Polls::default(),
@@ -79,6 +81,8 @@ impl Watchdog {
 
     pub(crate) fn sample(&mut self, now_ns: u64, metrics: Option<&RuntimeMetrics>) -> Sample {
         let mut sample = Sample::default();
+        // Relaxed: see `note_irreversible_nice`.
+        self.rules.can_nice = self.domain.can_nice.load(Ordering::Relaxed);
         let slots = self.domain.slots.in_use();
         self.make_room(slots);
         let mut stamped = 0;
@@ -287,8 +291,10 @@ impl Watchdog {
             }
             kernel.give_verdict(poll.seq, judgement.verdict);
             // The poll undoes it when it finds the verdict.
-            if judgement.verdict.contains(VerdictFlags::DEMOTED) {
-                verdict::lower_unless_over(&domain.slots, index, poll.seq);
+            if judgement.verdict.contains(VerdictFlags::DEMOTED)
+                && !verdict::lower_unless_over(&domain.slots, index, poll.seq)
+            {
+                domain.note_irreversible_nice();
             }
         }
         sample.stalls.extend(judgement.taken.map(|taken| Stall {

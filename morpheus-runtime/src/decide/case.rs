@@ -14,7 +14,7 @@ pub(crate) struct Rules {
     /// The limits for the ladder. In a dry run their policy is the default one, so that a case learns what it would do.
     ladder: Limits,
     /// Whether a demotion lowers the niceness of the thread.
-    can_nice: bool,
+    pub(crate) can_nice: bool,
     /// Whether the runtime has workers of its own, from which spares can take over.
     has_workers: bool,
 }

@@ -51,9 +51,14 @@ impl Drop for PollMark {
 /// Gives the calling thread its niceness back that its poll has cost it.
 #[inline]
 pub(crate) fn undo_demotion(verdict: VerdictFlags) {
-    if verdict.contains(VerdictFlags::DEMOTED) {
-        nice::undo_own();
+    if verdict.contains(VerdictFlags::DEMOTED) && !nice::undo_own() {
+        note_irreversible();
     }
+}
+
+#[cold]
+fn note_irreversible() {
+    own_slot::with_domain(|domain, _| domain.note_irreversible_nice());
 }
 
 /// Runs a poll under a mark.

@@ -27,7 +27,8 @@ pub enum Limitation {
     Spares,
     /// There were more threads at once than slots in the table: some threads are not watched.
     Slots,
-    /// Slow tasks are not lowered by `nice` although it was asked for: the process may not raise them again.
+    /// Slow tasks are not lowered by `nice` although it was asked for: the process may not raise them again. A process that drops that
+    /// right later has it from the first thread that could not be raised; that one stays lowered.
     ReversibleNice,
     /// [`Builder::watch_every_task`](crate::Builder::watch_every_task) has no effect, because tokio was built
     /// without `--cfg tokio_unstable`.
