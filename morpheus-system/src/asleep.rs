@@ -134,7 +134,12 @@ fn most_kept() -> usize {
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
         return 0;
     }
-    (limit.rlim_cur / KEPT_SHARE).min(MOST_KEPT as u64) as usize
+    #[allow(
+        clippy::useless_conversion,
+        reason = "`rlim_t` has 32 bits on a 32-bit glibc"
+    )]
+    let most = u64::from(limit.rlim_cur);
+    (most / KEPT_SHARE).min(MOST_KEPT as u64) as usize
 }
 
 /// Whether a low descriptor limit keeps fewer files open than would be useful.
