@@ -56,6 +56,9 @@ impl Builder {
             if let Some(hook) = self.hooks.on_after_task_poll.clone() {
                 self.tokio.on_after_task_poll(move |meta| hook(meta));
             }
+            if let Some(hook) = self.hooks.on_task_terminate.clone() {
+                self.tokio.on_task_terminate(move |meta| hook(meta));
+            }
             if self.disable_lifo_slot {
                 self.tokio.disable_lifo_slot();
             }
