@@ -60,10 +60,11 @@
 //! | **`options/`** | **what can be left out, behind `options.bpf.h`** |
 //! | `names`, `latency` | tasks that are known by their names; how long tasks waited |
 //! | `near`, `sync`, `later` | second-level caches; wakes by tasks that are about to sleep; preemption that is not due yet |
-//! | `detect`, `turns` | bursts and long runs; when the main queue goes before the front queue |
-//! | `rescue`, `crowd` | against stalls; shorter turns where many tasks wait |
+//! | `detect`, `starvation` | bursts and long runs; when the main queue goes before the front queue |
+//! | `rescue`, `crowd` | against stalls; shorter slices where many tasks wait |
 //! | `hotplug`, `reenqueue` | tasks that wait for a CPU that goes offline, or that a class above takes |
 //! | `groups`, `quota`, `limit` | what a task weighs in its groups; accounts of what they may use at most, and tasks that wait for it |
+//! | `hybrid`, `nodes` | CPUs that differ in capacity; masks of idle CPUs by node |
 //! | `speed` | how fast a CPU should be, for the frequency governor |
 //! | **`kernel/`** | **the few types of the kernel that are used, sched_ext under all its names, and the counters** |
 //!

@@ -30,7 +30,8 @@ pub enum Policy {
     Request = 1,
     /// Another worker takes over from a stalled one.
     Takeover = 2,
-    /// The thread of a hog poll gets less CPU time until the poll ends.
+    /// A hog poll counts as demoted. Its thread gets less CPU time until the poll ends, where the runtime lowers threads (`nice_hogs`) or
+    /// the kernel side's scheduler does (handed-off polls).
     Demote = 3,
     /// The bandwidth of a task whose label has many hog polls is capped.
     Throttle = 4,

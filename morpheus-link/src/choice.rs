@@ -16,7 +16,7 @@ pub enum Link {
     /// exist and no other socket is named, the controller checks for the directory once a second while it is awake.
     #[default]
     Auto,
-    /// The controller samples the workers itself, every millisecond while any of them is busy. Needs no rights.
+    /// The controller samples the workers itself, every 1 to 4 ms while any of them is busy. Needs no rights.
     Watchdog,
     /// As `Auto`, but building a runtime fails if there is no daemon.
     Required,

@@ -43,8 +43,8 @@
 //!
 //! **Only the canary task sees** a poll that no row but the first covers. Without the flag, that is all that
 //! libraries do in tasks of their own: accepting, TLS, parsing, and streaming a body after the handler has
-//! answered. The canary task is a no-op that must run within the [budget](Builder::budget). If it is late,
-//! work waits and no worker serves it, and the controller releases a spare. The canary task does not tell
+//! answered. The canary task is a no-op that must run in time. If it is late (at the first sample after two
+//! fifths of the [budget](Builder::budget)), work waits and no worker serves it, and the controller releases a spare. The canary task does not tell
 //! which task is slow. So the report says "not watched", no task is asked to yield or remembered, and the
 //! next poll of that kind stalls a worker again.
 //!

@@ -101,7 +101,7 @@ pub struct StallGroup {
     pub kind: StallKind,
     /// Stalled polls.
     pub count: u64,
-    /// How long the longest stood, as the controller's last look at it found; it looks once a millisecond.
+    /// The length of the longest, as of the controller's last sample of it.
     pub longest: Duration,
     /// All of them together.
     pub total: Duration,
@@ -128,7 +128,7 @@ impl StallGroup {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stalls {
-    /// By label, kind and application frame, those first that stood longest in all.
+    /// By label, kind and application frame, those first that were stalled longest in all.
     pub groups: Vec<StallGroup>,
     /// Stalled polls that belong to further groups.
     pub other_groups: u64,

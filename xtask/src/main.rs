@@ -148,7 +148,7 @@ Examples:
     /// Drives a real service on Morpheus and on tokio, and shows one table.
     ///
     /// Builds the example `http_service` (axum, SQLite, argon2), its twin on tokio, which differs in one line, and the benchmark
-    /// `service`, and calls that: five minutes.
+    /// `service`, and calls that: six minutes.
     ///
     /// The exit code is 0 when everything was measured, 1 when something could not be, 2 for a command line that makes no
     /// sense, 130 after Ctrl-C (what was measured until then is shown).

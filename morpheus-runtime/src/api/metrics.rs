@@ -37,14 +37,14 @@ pub struct Metrics {
     /// [`max_spares`](crate::Builder::max_spares), or find the label in the stall report and mend or watch
     /// the task.
     pub spares_exhausted: u64,
-    /// Spare workers released because a worker was stalled or the canary task late. The runtime has done its
-    /// part; if the rate is more than you accept, find the label in the stall report. Where that is "not
+    /// Stalled watched polls that were taken over, and spares released because the canary task was late or the
+    /// kernel told of a worker that blocks; with a daemon one poll may count twice. The runtime has done its part; if the rate is more than you accept, find the label in the stall report. Where that is "not
     /// watched", watch the handlers first.
     pub takeovers: u64,
-    /// Watched polls that were asked to yield, because they used up the budget. Put checkpoints into the loops
+    /// Watched polls that were asked to yield at the end of the budget, or at half of it where the label is slow. Put checkpoints into the loops
     /// that the stall report names, or raise [`budget`](crate::Builder::budget) if such polls are normal.
     pub requests: u64,
-    /// Hog polls: watched polls that used 5 ms of CPU. With [`nice_hogs`](crate::Builder::nice_hogs) or the scheduler of
+    /// Hog polls: watched polls that used 5 ms of CPU, may be demoted, and were in no critical section. With [`nice_hogs`](crate::Builder::nice_hogs) or the scheduler of
     /// the kernel side their threads get less of the CPU. Move such work to `spawn_blocking`, or
     /// put checkpoints into it. A task that must not lose the CPU gets
     /// [`demotable(false)`](crate::task::Builder::demotable).

@@ -47,7 +47,8 @@ pub enum Health {
 ///
 /// All of tokio works on it, because it is tokio: `spawn`, `JoinSet`, `spawn_blocking`, `block_in_place`,
 /// `LocalSet`, `net`, `time`, `fs`, `process`, `signal`, `sync`. Dropping it shuts it down as tokio does: the
-/// drop waits for polls and blocking calls under way.
+/// drop waits for polls and blocking calls under way. It panics in async code, as tokio's does: use
+/// [`shutdown_background`](Runtime::shutdown_background) there.
 ///
 /// A current-thread runtime ([`Builder::new_current_thread`]) has one thread for its tasks, and nothing can
 /// take over from it. Its watched polls are asked to yield, and reported with their stack.
@@ -251,12 +252,20 @@ impl Runtime {
     }
 
     /// Shuts down, waiting at most `timeout` for polls and blocking calls under way. Each watched poll that
-    /// is left is an event under `morpheus::stall`.
+    /// is left is an event under `morpheus::stall`. Afterwards it waits for up to 100 ms for the last events.
+    ///
+    /// # Panics
+    ///
+    /// In async code, unless `timeout` is zero, as tokio's does.
     pub fn shutdown_timeout(self, timeout: Duration) {
         let _report = self.shutdown_and_report(timeout);
     }
 
     /// Shuts down as [`shutdown_timeout`](Self::shutdown_timeout) does, and returns the polls that were left.
+    ///
+    /// # Panics
+    ///
+    /// As [`shutdown_timeout`](Self::shutdown_timeout) does.
     pub fn shutdown_and_report(mut self, timeout: Duration) -> ShutdownReport {
         self.close();
         let tokio = self.tokio.take().expect("shut down once");

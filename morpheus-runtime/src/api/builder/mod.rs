@@ -106,7 +106,7 @@ impl fmt::Debug for Builder {
 
 impl Builder {
     /// A builder for a runtime of several threads. The defaults: one worker for each CPU (fewer under a CPU
-    /// quota), `max(32, 2 × workers)` spares, a budget of 1 ms, a grace of 1 ms, [`Policy::Demote`]; I/O and
+    /// quota), `max(32, 2 × workers)` spares (`max(4, workers)` where every task is watched), a budget of 1 ms, a grace of 1 ms, [`Policy::Demote`]; I/O and
     /// time enabled.
     #[must_use]
     pub fn new_multi_thread() -> Builder {
@@ -212,9 +212,9 @@ impl Builder {
         self
     }
 
-    /// The time that a poll may take, and that a queued task may wait while no worker serves it (default
-    /// 1 ms). The controller samples once a millisecond, so a shorter budget ends at the first sample that
-    /// finds it exceeded.
+    /// The time that a watched poll may take (default 1 ms). A queued task may wait for two fifths of it while
+    /// no worker serves it. The controller samples once a millisecond while something is stalled or a watched
+    /// poll is under way (at the longest every 4 ms), so a time ends at the first sample that finds it exceeded.
     pub fn budget(&mut self, budget: Duration) -> &mut Self {
         self.settings.budget_ns = nanos(budget);
         self
@@ -228,7 +228,8 @@ impl Builder {
     }
 
     /// The time for which a watched poll may be stalled before its stack is taken, for [`Runtime::stalls`]
-    /// and the summary (default 10 ms). Unwatched polls are found after 100 ms.
+    /// and the summary (default 10 ms). Unwatched polls are found after 100 ms, or after as many budgets as
+    /// [`event_interval`](Self::event_interval) says if that is longer.
     pub fn report_after(&mut self, report_after: Duration) -> &mut Self {
         self.settings.report_after_ns = nanos(report_after);
         self
