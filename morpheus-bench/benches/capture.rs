@@ -1,6 +1,6 @@
 //! The cost of capturing the stack of a stalled thread.
 //!
-//! `the stuck thread, computing` is what the thread loses itself: it reads the clock in a loop, and between the two
+//! `the stalled thread, computing` is what the thread loses itself: it reads the clock in a loop, and between the two
 //! readings around the signal there is the handler, with the kernel's part. `none` is the longest such gap in as much
 //! time without a signal: what the machine takes anyway. `the controller, …` is what looking costs the one who looks:
 //! a computing thread is asked and its answer waited for (the controller does not wait, it comes back a millisecond
@@ -117,7 +117,7 @@ fn benches(criterion: &mut Criterion) {
     group.bench_function("none", |b| {
         b.iter_custom(|turns| busy.gaps(turns, |_| {}));
     });
-    group.bench_function("the stuck thread, computing", |b| {
+    group.bench_function("the stalled thread, computing", |b| {
         b.iter_custom(|turns| busy.gaps(turns, asked));
     });
     group.bench_function("the controller, a computing thread", |b| {

@@ -1,4 +1,4 @@
-//! Benchmarks for Morpheus: what a stuck task costs the others, measured beside tokio, smol and Go.
+//! Benchmarks for Morpheus: what a stalled task costs the others, measured beside tokio, smol and Go.
 //!
 //! A directory for each benchmark; `morpheus-harness` has what they share around the measurement. The pieces of measurements lie at
 //! the top: calibrated work ([`work`]), deadlines that do not drift ([`pace`]), wakes from outside of a runtime ([`wake`]), TCP

@@ -86,7 +86,7 @@ fn morpheus_and_smol_run_the_same_code() {
 }
 
 #[test]
-fn every_kind_of_hog_gets_stuck_and_comes_out() {
+fn every_kind_of_hog_stalls_and_comes_out() {
     for kind in ["cpu", "sleep", "mutex", "read"] {
         let line = format!("--runtime tokio+4 --hogs 2 --hog-ms 20 --hog-kind {kind} --fresh");
         let found = found(&line);

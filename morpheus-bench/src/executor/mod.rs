@@ -39,7 +39,7 @@ pub struct Escalations {
     pub throttles: u64,
     /// Tasks and labels convicted of computing long.
     pub convictions: u64,
-    /// Most spares in play at once.
+    /// Most spares active at once.
     pub spares_peak: usize,
     /// Most polls in place at once.
     pub in_place_peak: usize,

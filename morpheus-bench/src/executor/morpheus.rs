@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Escalations, Executor, Spawn};
 
-/// Where Morpheus's controller learns of stuck workers.
+/// Where Morpheus's controller learns of stalled workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LinkName {

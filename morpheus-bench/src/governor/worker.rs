@@ -2,7 +2,7 @@
 //!
 //! The windows come by a descriptor, as a device's data would: a timer that the runtime's I/O driver waits for. So the
 //! worker is parked until a window is due, and the scheduler sees it woken to serve. A window is a watched poll. The budget
-//! says how long one may take, so that none is taken for stuck.
+//! says how long one may take, so that none is taken for stalled.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -63,7 +63,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value = "2", value_parser = counted(1, 1_024))]
     pub workers: usize,
 
-    /// Where Morpheus learns of stuck workers: it looks by itself, or a daemon tells it, which must run
+    /// Where Morpheus learns of stalled workers: it samples by itself, or a daemon tells it, which must run
     #[arg(long, value_name = "LINK", default_value = "watchdog")]
     pub link: LinkName,
 

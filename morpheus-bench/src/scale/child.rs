@@ -19,7 +19,7 @@ pub struct Job {
     pub cpus: usize,
     /// For how long.
     pub duration_ns: u64,
-    /// How a runtime learns of stuck workers under the scheduler in force.
+    /// How a runtime learns of stalled workers under the scheduler in force.
     pub link: LinkName,
     /// Blocks of text that a CPU compresses in a second: the same for all, so that all have the same work to do.
     pub blocks_per_s: f64,

@@ -75,7 +75,7 @@ pub fn is_own(name: &str) -> bool {
 }
 
 impl Contender {
-    /// How a runtime learns of stuck workers under it.
+    /// How a runtime learns of stalled workers under it.
     pub fn link(&self) -> LinkName {
         match self {
             Self::Program(words) if is_own(&words[0]) => LinkName::Scheduler,

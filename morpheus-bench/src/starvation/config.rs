@@ -23,7 +23,7 @@ Examples:
   starvation --runtime morpheus,tokio --hogs 20 --hog-kind read --rounds 3
       Twenty tasks that block in read(2); medians over three rounds, interleaved.
   starvation --runtime morpheus,tokio+128 --spares 128 --hogs 128 --hog-kind sleep
-      Every spare in play: as many tasks as there are spares sleep in the kernel.
+      Every spare active: as many tasks as there are spares sleep in the kernel.
   starvation --runtime morpheus --hogs 200 --hog-via spawn --fresh
       Two hundred hogs at once, watched, each poll of theirs a new task.
   starvation --runtime morpheus-flag --hogs 20
@@ -32,7 +32,7 @@ Examples:
   starvation --load 16 --warmup 2
       A TCP echo server at 16,000 requests a second beside the hogs.
   starvation --hogs 0 --busy 64 --busy-us 300 --rounds 10
-      The cost of Morpheus where nothing is stuck.
+      The cost of Morpheus where nothing stalls.
   starvation --runtime morpheus,tokio --off reserve,canary
       The worth of these two mechanisms.
   sudo scx_morpheus --observe & starvation --runtime morpheus --link observer --hog-kind read
@@ -58,7 +58,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "all", value_parser = choice)]
     runtime: Vec<Option<Runtime>>,
 
-    /// Tasks that get stuck in every poll [default: one per worker]
+    /// Tasks that stall in every poll [default: one per worker]
     #[arg(long, value_name = "N", value_parser = counted(0, 10_000))]
     hogs: Option<usize>,
 

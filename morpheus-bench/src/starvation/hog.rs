@@ -1,4 +1,4 @@
-//! Hogs: tasks that get stuck in every poll.
+//! Hogs: tasks that stall in every poll.
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Hog {
 }
 
 impl Hog {
-    /// Gets stuck once. `tick` is called about every 10 µs by a hog that computes.
+    /// Stalls once. `tick` is called about every 10 µs by a hog that computes.
     pub fn stick(&self, mut tick: impl FnMut()) {
         let before = self.cpu_ns.load(Relaxed);
         let start = clock::thread_cpu();
@@ -62,7 +62,7 @@ pub struct Herd {
 }
 
 impl Herd {
-    /// A hog gets stuck once, in a task.
+    /// A hog stalls once, in a task.
     async fn stick(&self, hog: Arc<CachePadded<Hog>>) {
         let stuck = self.code.run(&self.permits, move || hog.stick(|| ()));
         // An error means that the runtime ends.

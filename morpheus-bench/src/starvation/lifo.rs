@@ -1,4 +1,4 @@
-//! The LIFO slot: a hog wakes a task and then gets stuck in the same poll.
+//! The LIFO slot: a hog wakes a task and then stalls in the same poll.
 //!
 //! tokio puts the woken task next in line on the hog's own worker, where no other worker can fetch it.
 
@@ -13,7 +13,7 @@ use crate::begin::Begin;
 use crate::executor::{Executor, Spawn};
 use crate::wake::Mailbox;
 
-/// Between two polls that get stuck, so that the woken task waits again when it is woken.
+/// Between two polls that stall, so that the woken task waits again when it is woken.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The woken tasks, one for each hog.

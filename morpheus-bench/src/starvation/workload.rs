@@ -55,11 +55,11 @@ pub struct Workload {
     #[arg(short = 'n', long, value_name = "N", default_value = "32", value_parser = counted(0, 100_000))]
     pub tasks: usize,
 
-    /// Tasks that get stuck in every poll: what [`Options::check`](super::config::Options::check) makes of the option.
+    /// Tasks that stall in every poll: what [`Options::check`](super::config::Options::check) makes of the option.
     #[arg(skip)]
     pub hogs: usize,
 
-    /// How long a hog is stuck in one poll (a computing one by CPU time of its thread)
+    /// How long a hog stalls in one poll (a computing one by CPU time of its thread)
     #[arg(long, value_name = "MS", default_value = "200", value_parser = measured(0.01, 60_000.0))]
     pub hog_ms: f64,
 
@@ -103,7 +103,7 @@ pub struct Workload {
     #[arg(long, conflicts_with_all = ["lifo", "fresh"])]
     pub label_mix: bool,
 
-    /// Hogs wake a task in the poll in which they get stuck; nothing is known of them, or they are watched,
+    /// Hogs wake a task in the poll in which they stall; nothing is known of them, or they are watched,
     /// or they pass checkpoints
     #[arg(long, value_name = "HOG", conflicts_with = "fresh")]
     pub lifo: Option<Lifo>,
@@ -144,7 +144,7 @@ pub struct Workload {
     #[arg(long, requires = "quota")]
     pub confine: bool,
 
-    /// Where Morpheus learns of stuck workers: it looks by itself, or a daemon tells it (scx_morpheus
+    /// Where Morpheus learns of stalled workers: it samples by itself, or a daemon tells it (scx_morpheus
     /// --observe, or scx_morpheus, which must run)
     #[arg(long, value_name = "LINK", default_value = "watchdog")]
     pub link: LinkName,
@@ -182,7 +182,7 @@ impl Workload {
         self.warmup() * 2
     }
 
-    /// How long a hog is stuck in one poll.
+    /// How long a hog stalls in one poll.
     pub fn hog_time(&self) -> Duration {
         Duration::from_secs_f64(self.hog_ms / 1e3)
     }
