@@ -328,6 +328,11 @@ fn measure_all(
         let title = format!("[{}/{}] {}", number + 1, rows.len(), row.name);
         let progress = Progress::start(title, Sink::Stdout, false);
         let place = output.join(format!("{}.json", row.name));
+        // Where it cannot be measured now, nothing of an earlier run stands in its place.
+        fs::remove_file(&place).or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        })?;
         let outcome = measure(context, command, &place, limit);
         if interrupt::came() {
             progress.end("interrupted");
