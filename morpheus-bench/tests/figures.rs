@@ -63,19 +63,27 @@ fn git(arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| text.trim().to_owned())
 }
 
-/// Measured after the last release, with nothing changed beside a commit. Where the history is not there, that cannot be asked.
+/// Measured at a commit of this history, after the last release, with nothing changed beside it. Where the history is not there, that
+/// cannot be asked.
 #[test]
 fn no_file_is_older_than_the_last_release() {
-    let commits: BTreeSet<String> = files(&root().join("figures"), "json")
-        .iter()
-        .filter_map(|file| read(file).unwrap().commit)
-        .collect();
+    let commit_of = |file: &PathBuf| {
+        let commit = read(file).unwrap().commit;
+        commit.unwrap_or_else(|| panic!("{}: of no commit", file.display()))
+    };
+    let files = files(&root().join("figures"), "json");
+    let commits: BTreeSet<String> = files.iter().map(commit_of).collect();
+    let is_whole = git(&["rev-parse", "--is-shallow-repository"]).as_deref() == Some("false");
     let release = git(&["describe", "--tags", "--match", "v*", "--abbrev=0"]);
     for commit in commits {
         assert!(
             !commit.ends_with("-dirty"),
             "measured beside a commit: {commit}"
         );
+        if is_whole {
+            let is_there = git(&["merge-base", "--is-ancestor", &commit, "HEAD"]);
+            assert!(is_there.is_some(), "{commit} is no commit of this history");
+        }
         if let Some(release) = &release {
             let is_after = git(&["merge-base", "--is-ancestor", release, &commit]);
             assert!(is_after.is_some(), "{commit} is before {release}");

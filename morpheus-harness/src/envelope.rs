@@ -1,5 +1,6 @@
 //! The one object that benchmarks print with `--json`: how it was measured, and the rows that came out.
 
+use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -17,7 +18,8 @@ use crate::unit::Unit;
 pub struct Envelope<C> {
     /// The benchmark.
     pub bench: String,
-    /// The commit of the checkout that it was built in, `-dirty` behind it if that had changes; `None` where there is none.
+    /// The commit of the checkout that it was built in, `-dirty` behind it if that had changes, or has changed since; `None` where there
+    /// is none.
     pub commit: Option<String>,
     /// Facts about the machine; `None` where records that were read again do not say.
     pub host: Option<Host>,
@@ -64,7 +66,13 @@ impl<C: Serialize> Envelope<C> {
     /// Without rows yet.
     pub fn new(bench: &str, config: C) -> Self {
         Self {
-            commit: commit(Path::new(env!("CARGO_MANIFEST_DIR"))),
+            commit: commit(Path::new(env!("CARGO_MANIFEST_DIR"))).map(|commit| {
+                let is_old = std::env::current_exe().is_ok_and(|program| is_older(&program));
+                match is_old && !commit.ends_with(DIRTY) {
+                    true => commit + DIRTY,
+                    false => commit,
+                }
+            }),
             host: Some(Host::read()),
             ..Self::empty(bench, config)
         }
@@ -162,6 +170,21 @@ pub fn settings(config: &Value) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
+/// Behind the commit of a checkout with changes, as git has it.
+const DIRTY: &str = "-dirty";
+
+/// Whether a program is older than a file that it was built from. Cargo puts the list of these beside it.
+fn is_older(program: &Path) -> bool {
+    let modified = |path: &Path| fs::metadata(path).and_then(|file| file.modified());
+    let list = fs::read_to_string(program.with_extension("d")).unwrap_or_default();
+    // Spaces within a name have a backslash before them.
+    let list = list.replace("\\ ", "\0");
+    let names = list.split_whitespace().skip(1);
+    let mut files = names.map(|name| modified(Path::new(&name.replace('\0', " "))));
+    modified(program)
+        .is_ok_and(|built| files.any(|changed| changed.is_ok_and(|changed| changed > built)))
+}
+
 fn commit(checkout: &Path) -> Option<String> {
     let mut git = Command::new("git");
     git.arg("-C").arg(checkout);
@@ -192,6 +215,27 @@ mod tests {
             settings(&config),
             "link observer, quiet, window 0.5 ms, workers 2"
         );
+    }
+
+    #[test]
+    fn a_program_is_older_than_what_was_changed_after_it_was_built() {
+        let directory = tempfile::tempdir().unwrap();
+        let [source, program] = ["with space.rs", "bench"].map(|name| directory.path().join(name));
+        let list = format!("{}: /gone.rs {}\n", program.display(), source.display());
+        let list = list.replace("with space", "with\\ space");
+        fs::write(program.with_extension("d"), list).unwrap();
+        let now = std::time::SystemTime::now();
+        for (age_s, is_older_by_it) in [(5, false), (0, true)] {
+            for (file, age_s) in [(&source, age_s), (&program, 3)] {
+                let changed = now - std::time::Duration::from_secs(age_s);
+                fs::File::create(file)
+                    .unwrap()
+                    .set_modified(changed)
+                    .unwrap();
+            }
+            assert_eq!(is_older(&program), is_older_by_it);
+        }
+        assert!(!is_older(Path::new("/no/such/program")));
     }
 
     #[test]
