@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
+use crate::report;
 
 /// A line of `--json` of a benchmark that prints each run as soon as it is there.
 #[derive(Debug, Serialize, Deserialize)]
@@ -25,10 +26,7 @@ pub enum Record<R> {
 impl<R: Serialize> Record<R> {
     /// Prints it at once: a guest may not live until the end.
     pub fn print(&self) {
-        match serde_json::to_string(self) {
-            Ok(line) => println!("{line}"),
-            Err(error) => eprintln!("a record cannot be written: {error}"),
-        }
+        report::print(&report::json(self));
     }
 }
 

@@ -108,9 +108,19 @@ impl Column {
     }
 }
 
-/// Prints to stdout. A reader that closes the pipe has seen enough: no error.
+/// Prints to stdout. A reader that closes the pipe has seen enough: no error. Where it cannot be written, the process ends with 1: what
+/// was measured is cut off.
 pub fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let mut stdout = std::io::stdout();
+    let written = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
+    if let Err(error) = written
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        let _ = writeln!(std::io::stderr(), "the results cannot be written: {error}");
+        std::process::exit(1);
+    }
 }
 
 /// One line of JSON.
