@@ -36,7 +36,7 @@ var (
 	tasks     = flag.Int("tasks", 32, "sleepers")
 	periodUs  = flag.Int64("period-us", 1000, "period of the sleepers")
 	hogs      = flag.Int("hogs", 2, "hogs")
-	hogMs     = flag.Float64("hog-ms", 200, "how long a hog is stuck at a time")
+	hogMs     = flag.Float64("hog-ms", 200, "how long a hog stalls at a time")
 	hogKind   = flag.String("hog-kind", "cpu", "cpu, sleep, mutex or read")
 	fresh     = flag.Bool("fresh", false, "a new goroutine for each time")
 	busy      = flag.Int("busy", 0, "goroutines that compute and yield for ever")
@@ -193,17 +193,17 @@ func (s *sleeper) run(period int64) {
 	}
 }
 
-// close returns the samples; times that are missed count with their age.
-func (s *sleeper) close(end, period int64) []int64 {
+// close returns the samples, and the ages of the times that have not come.
+func (s *sleeper) close(end, period int64) (late, pending []int64) {
 	s.Lock()
 	defer s.Unlock()
 	s.closed = true
 	for due := s.due; due < end; due += period {
 		if due >= windowFrom.Load() {
-			s.late = append(s.late, end-due)
+			pending = append(pending, end-due)
 		}
 	}
-	return s.late
+	return s.late, pending
 }
 
 // windowFrom is when the window begins, 0 as long as that is not known.
@@ -244,6 +244,7 @@ type figures struct {
 	Wake         []int64 `json:"wake"`
 	Intended     []int64 `json:"intended"`
 	Timer        []int64 `json:"timer"`
+	TimerPending []int64 `json:"timer_pending"`
 	HogPolls     int64   `json:"hog_polls"`
 	HogCPUNs     int64   `json:"hog_cpu_ns"`
 	Unfinished   int64   `json:"unfinished"`
@@ -347,9 +348,11 @@ func main() {
 	first := read()
 	f.fetch(in, func() { first = read() })
 	last := read()
-	f.Timer = []int64{}
+	f.Timer, f.TimerPending = []int64{}, []int64{}
 	for _, s := range sleepers {
-		f.Timer = append(f.Timer, s.close(last.at, period)...)
+		late, pending := s.close(last.at, period)
+		f.Timer = append(f.Timer, late...)
+		f.TimerPending = append(f.TimerPending, pending...)
 	}
 	stop.Store(true)
 	for deadline := now() + *drainMs*1e6; alive.Load() > 0 && now() < deadline; {

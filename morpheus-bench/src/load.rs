@@ -21,6 +21,9 @@ use crate::begin::Begin;
 /// Bytes of a request to an echo server and of its answer.
 pub const MESSAGE: usize = 64;
 
+/// The longest time between two requests of a connection, in seconds.
+const DAY_S: f64 = 86_400.0;
+
 /// When requests are due.
 #[derive(Clone, Copy, Debug)]
 pub struct Timetable {
@@ -35,10 +38,11 @@ pub struct Timetable {
 impl Timetable {
     /// `per_s` requests a second of all `connections` together; no connection if that is 0.
     pub fn new(connections: u32, per_s: f64, end: Option<Instant>) -> Self {
-        let each_s = f64::from(connections) / per_s;
+        // A longer time is as good as for ever, and its multiples are times still.
+        let each_s = (f64::from(connections) / per_s).min(DAY_S);
         let (connections, period) = match per_s > 0.0 {
             true => (connections, Duration::from_secs_f64(each_s)),
-            false => (0, Duration::MAX),
+            false => (0, Duration::from_secs_f64(DAY_S)),
         };
         Self {
             connections,
@@ -51,41 +55,12 @@ impl Timetable {
 /// The clients' answers and latencies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadSummary {
-    /// Answers a second.
+    /// Answers a second, to what was due since counting began: what was due before is no work of this time.
     pub requests_per_s: f64,
     /// Requests a second that were meant to be sent.
     pub wanted_per_s: f64,
-    /// Requests without an answer at the end.
-    pub unanswered: u64,
-    /// Latency from the intended time, in nanoseconds; unanswered requests count with their age.
+    /// Latency from the intended time, in nanoseconds; requests without an answer at the end are pending.
     pub latency_ns: Summary,
-}
-
-impl LoadSummary {
-    /// The share of what was due that has an answer, from 0 to 1.
-    pub fn answered(&self) -> f64 {
-        share_answered(&self.latency_ns, self.unanswered)
-    }
-}
-
-/// The requests that were due before the beginning of what counts.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct WarmUp {
-    /// As [`LoadSummary::latency_ns`].
-    pub latency_ns: Summary,
-    /// As [`LoadSummary::unanswered`].
-    pub unanswered: u64,
-}
-
-impl WarmUp {
-    /// As [`LoadSummary::answered`].
-    pub fn answered(&self) -> f64 {
-        share_answered(&self.latency_ns, self.unanswered)
-    }
-}
-
-fn share_answered(due: &Summary, unanswered: u64) -> f64 {
-    (due.n - unanswered) as f64 / due.n.max(1) as f64
 }
 
 /// All that the clients saw.
@@ -93,8 +68,8 @@ fn share_answered(due: &Summary, unanswered: u64) -> f64 {
 pub struct Finished {
     /// Of what counts.
     pub seen: LoadSummary,
-    /// Of what was due before that.
-    pub warm_up: WarmUp,
+    /// Of what was due before that, likewise.
+    pub warm_up_ns: Summary,
     /// The first error that a client met before the end.
     pub result: io::Result<()>,
 }
@@ -113,6 +88,7 @@ struct Client {
     /// Of what was due in the warm-up.
     warm_up: Latencies,
     latencies: Latencies,
+    /// To what counts, while it counts.
     answers: u64,
     next: Instant,
     result: io::Result<()>,
@@ -187,8 +163,8 @@ impl Load {
             // Ends a client that waits for an answer. An error means that it is closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
-        let (mut latencies, mut answers, mut unanswered) = (Latencies::default(), 0, 0);
-        let (mut warm_up, mut unanswered_early) = (Latencies::default(), 0);
+        let (mut latencies, mut warm_up) = (Latencies::default(), Latencies::default());
+        let mut answers = 0;
         let mut result = Ok(());
         let from = self.begin.from().unwrap_or(end);
         for client in self.clients {
@@ -202,12 +178,11 @@ impl Load {
             warm_up.add(&client.warm_up);
             let mut due = client.next;
             while due < end {
-                let (latencies, unanswered) = match due < from {
-                    true => (&mut warm_up, &mut unanswered_early),
-                    false => (&mut latencies, &mut unanswered),
+                let latencies = match due < from {
+                    true => &mut warm_up,
+                    false => &mut latencies,
                 };
-                latencies.record(now.saturating_duration_since(due));
-                *unanswered += 1;
+                latencies.record_pending(now.saturating_duration_since(due));
                 due += self.timetable.period;
             }
         }
@@ -216,15 +191,11 @@ impl Load {
         let seen = LoadSummary {
             requests_per_s: answers as f64 / elapsed,
             wanted_per_s: connections / self.timetable.period.as_secs_f64(),
-            unanswered,
             latency_ns: latencies.summary(),
         };
         Finished {
             seen,
-            warm_up: WarmUp {
-                latency_ns: warm_up.summary(),
-                unanswered: unanswered_early,
-            },
+            warm_up_ns: warm_up.summary(),
             result,
         }
     }
@@ -257,15 +228,13 @@ fn run(
             }
             break;
         }
-        let now = Instant::now();
-        if begin.counts(now) {
+        let late = client.next.elapsed();
+        if begin.counts(client.next) {
             client.answers += 1;
+            client.latencies.record(late);
+        } else {
+            client.warm_up.record(late);
         }
-        let latencies = match begin.counts(client.next) {
-            true => &mut client.latencies,
-            false => &mut client.warm_up,
-        };
-        latencies.record(now - client.next);
         client.next += timetable.period;
     }
     client
@@ -287,11 +256,35 @@ mod tests {
         let finished = load.finish(end, end);
         let summary = finished.seen;
         assert!(finished.result.is_ok(), "{:?}", finished.result);
-        assert_eq!(finished.warm_up, WarmUp::default());
+        assert_eq!(finished.warm_up_ns, Summary::default());
         assert_eq!(summary.requests_per_s, 0.0);
         assert!(summary.latency_ns.n >= 300, "{summary:?}");
-        assert_eq!(summary.unanswered, summary.latency_ns.n);
-        assert_eq!((summary.answered(), summary.wanted_per_s), (0.0, 2_000.0));
+        assert_eq!(summary.latency_ns.pending, summary.latency_ns.n);
+        let answered = summary.latency_ns.ended();
+        assert_eq!((answered, summary.wanted_per_s), (0.0, 2_000.0));
         assert!(summary.latency_ns.p50.unwrap() > 50_000_000, "{summary:?}");
+    }
+
+    /// The server answers nothing for 200 ms, and then at once: what was due meanwhile is no work of the time that counts.
+    #[test]
+    fn answers_to_what_was_due_in_the_warm_up_do_not_count() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap();
+        let from = Instant::now() + Duration::from_millis(200);
+        let answers = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            clock::sleep_until(from);
+            let mut message = [0; MESSAGE];
+            while stream.read_exact(&mut message).is_ok() && stream.write_all(&message).is_ok() {}
+        });
+        let load = Load::of_echo(server, 1, 1_000.0, Begin::at(from)).unwrap();
+        clock::sleep_until(from + Duration::from_millis(200));
+        let end = Instant::now();
+        let Finished {
+            seen, warm_up_ns, ..
+        } = load.finish(end, end);
+        answers.join().unwrap();
+        assert!(warm_up_ns.n >= 190, "{warm_up_ns:?}");
+        assert!(seen.requests_per_s <= seen.wanted_per_s * 1.01, "{seen:?}");
     }
 }

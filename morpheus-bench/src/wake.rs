@@ -28,12 +28,10 @@ struct Stamp {
 /// The latencies and counts of a mailbox.
 #[derive(Default)]
 pub struct Wakes {
-    /// From the moment of the wake.
+    /// From the moment of the wake. Wakes not served at the end are pending, in both.
     pub wake: Latencies,
     /// From the moment at which it was meant to be.
     pub intended: Latencies,
-    /// Wakes not served at the end, counted with their age in both.
-    pub unserved: u64,
 }
 
 #[derive(Default)]
@@ -138,11 +136,9 @@ impl Mailbox {
         let sent = lock(&self.sent);
         for stamp in &sent[state.served..] {
             if self.begin.counts(stamp.intended) && stamp.sent <= end {
-                wakes.unserved += 1;
-                wakes.wake.record(end - stamp.sent);
-                wakes
-                    .intended
-                    .record(end.saturating_duration_since(stamp.intended));
+                let late = end.saturating_duration_since(stamp.intended);
+                wakes.wake.record_pending(end - stamp.sent);
+                wakes.intended.record_pending(late);
             }
         }
         wakes
@@ -204,7 +200,8 @@ mod tests {
         mailbox.wake(start);
         std::thread::sleep(Duration::from_millis(50));
         let wakes = mailbox.close(Instant::now());
-        assert_eq!((wakes.unserved, wakes.wake.len()), (1, 1));
-        assert!(wakes.wake.summary().max.unwrap() > 40_000_000);
+        let summary = wakes.wake.summary();
+        assert_eq!((summary.pending, summary.n), (1, 1));
+        assert!(summary.max.unwrap() > 40_000_000);
     }
 }

@@ -19,7 +19,11 @@ const HOUR_NS: u64 = 3_600_000_000_000;
 /// A histogram of nanoseconds with three significant digits. All of its memory is there from the start: if it grew, the
 /// first long latency would be followed by page faults in what is measured.
 #[derive(Clone, Debug)]
-pub struct Latencies(Histogram<u64>);
+pub struct Latencies {
+    counts: Histogram<u64>,
+    /// The ages, in nanoseconds, of what had not ended; they are among the counts.
+    pending_ns: Vec<u64>,
+}
 
 impl Default for Latencies {
     #[inline]
@@ -33,7 +37,10 @@ impl Default for Latencies {
             let _ = counts.record(value + value / 2);
         }
         counts.reset();
-        Self(counts)
+        Self {
+            counts,
+            pending_ns: Vec::new(),
+        }
     }
 }
 
@@ -47,21 +54,33 @@ impl Latencies {
     /// Counts one latency given in nanoseconds (0 counts as 1, the least that HdrHistogram tells apart).
     #[inline]
     pub fn record_ns(&mut self, ns: u64) {
-        let _ = self.0.record(ns.clamp(1, HOUR_NS));
+        let _ = self.counts.record(ns.clamp(1, HOUR_NS));
+    }
+
+    /// Counts what has not ended with its age, the least that its latency can be.
+    pub fn record_pending(&mut self, age: Duration) {
+        self.record_pending_ns(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// The same with an age in nanoseconds.
+    pub fn record_pending_ns(&mut self, age_ns: u64) {
+        self.record_ns(age_ns);
+        self.pending_ns.push(age_ns.clamp(1, HOUR_NS));
     }
 
     /// Adds what another histogram has counted.
     #[inline]
     pub fn add(&mut self, other: &Latencies) {
         // Cannot fail: both have the same bounds.
-        let _ = self.0.add(&other.0);
+        let _ = self.counts.add(&other.counts);
+        self.pending_ns.extend(&other.pending_ns);
     }
 
     /// Adds counts of nanoseconds that may have other bounds; what is beyond an hour counts as one.
     pub fn add_counts(&mut self, counts: &Histogram<u64>) {
         for value in counts.iter_recorded() {
             let ns = value.value_iterated_to().clamp(1, HOUR_NS);
-            let _ = self.0.record_n(ns, value.count_since_last_iteration());
+            let _ = self.counts.record_n(ns, value.count_since_last_iteration());
         }
     }
 
@@ -72,45 +91,88 @@ impl Latencies {
     #[must_use]
     pub fn corrected(&self, interval: Duration) -> Self {
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
-        Self(self.0.clone_correct(interval_ns))
+        Self {
+            counts: self.counts.clone_correct(interval_ns),
+            pending_ns: self.pending_ns.clone(),
+        }
     }
 
     /// The counts as HdrHistogram has them.
     pub fn counts(&self) -> &Histogram<u64> {
-        &self.0
+        &self.counts
     }
 
     /// How many latencies were counted.
     pub fn len(&self) -> u64 {
-        self.0.len()
+        self.counts.len()
     }
 
     /// Whether none was counted.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.counts.is_empty()
     }
 
     /// The percentiles that the number of samples allows.
     pub fn summary(&self) -> Summary {
-        let n = self.0.len();
-        let quantile = |q: f64, least: u64| (n >= least).then(|| self.0.value_at_quantile(q));
-        Summary {
+        let n = self.counts.len();
+        let quantile = |q: f64, least: u64| (n >= least).then(|| self.counts.value_at_quantile(q));
+        let mut summary = Summary {
             n,
+            pending: self.pending_ns.len() as u64,
             p50: quantile(0.5, 1),
             p99: quantile(0.99, SAMPLES_FOR_P99),
             p999: quantile(0.999, SAMPLES_FOR_P999),
-            max: (n > 0).then(|| self.0.max()),
+            max: (n > 0).then(|| self.counts.max()),
+            at_least: Vec::new(),
             curve: self.curve(),
+        };
+        if summary.pending > 0 {
+            let ended = self.ended();
+            let all = [Part::P50, Part::P99, Part::P999, Part::Max];
+            let is_least = |part: &Part| {
+                let seen_ns = part.of(&summary);
+                seen_ns.is_some_and(|ns| self.at_most_ns(*part, &ended) > ns * (1.0 + SAME))
+            };
+            summary.at_least = all.into_iter().filter(is_least).collect();
+        }
+        summary
+    }
+
+    /// What has ended.
+    fn ended(&self) -> Histogram<u64> {
+        let mut pending = Histogram::new_from(&self.counts);
+        let mut ended = self.counts.clone();
+        for &age_ns in &self.pending_ns {
+            let _ = pending.record(age_ns);
+        }
+        // Cannot fail: each is among the counts.
+        let _ = ended.subtract(&pending);
+        ended
+    }
+
+    /// What a part would be if what is pending never ended. The longest is the longest of the run.
+    fn at_most_ns(&self, part: Part, ended: &Histogram<u64>) -> f64 {
+        let q = match part {
+            Part::P50 => 0.5,
+            Part::P99 => 0.99,
+            Part::P999 => 0.999,
+            Part::Max if ended.max() >= self.counts.max() => return ended.max() as f64,
+            Part::Max => return f64::INFINITY,
+        };
+        let rank = q * self.counts.len() as f64;
+        match ended.len() as f64 {
+            ended_len if rank > ended_len || ended_len == 0.0 => f64::INFINITY,
+            ended_len => ended.value_at_quantile(rank / ended_len) as f64,
         }
     }
 
     /// The curve of a plot: percentiles from the least up to where [`BEYOND`] samples are left above.
     pub fn curve(&self) -> Vec<Point> {
-        let n = self.0.len() as f64;
+        let n = self.counts.len() as f64;
         let allowed = |q: &f64| (1.0 - q) * n > BEYOND * (1.0 - 1e-9);
         quantiles()
             .take_while(allowed)
-            .map(|q| Point(q, self.0.value_at_quantile(q)))
+            .map(|q| Point(q, self.counts.value_at_quantile(q)))
             .collect()
     }
 }
@@ -134,11 +196,44 @@ pub const FROM_INTENDED_START: &str = "from the intended start";
 /// that it held up.
 pub const RAW: &str = "raw";
 
+/// A part of a [`Summary`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// Half of the samples are at most this long. Its row has the percentile curve.
+    P50,
+    /// 99 %.
+    P99,
+    /// 99.9 %.
+    P999,
+    /// The longest.
+    Max,
+}
+
+impl Part {
+    /// This part, in nanoseconds.
+    pub fn of(self, summary: &Summary) -> Option<f64> {
+        let ns = match self {
+            Self::P50 => summary.p50,
+            Self::P99 => summary.p99,
+            Self::P999 => summary.p999,
+            Self::Max => summary.max,
+        };
+        ns.map(|ns| ns as f64)
+    }
+}
+
+/// Two values of a figure that differ by no more than this share are one: what is measured twice differs by more.
+pub const SAME: f64 = 0.05;
+
 /// Percentiles of a [`Latencies`], in nanoseconds; `None` where there were too few samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Samples.
     pub n: u64,
+    /// How many of them had not ended, and count with their age.
+    #[serde(default)]
+    pub pending: u64,
     /// Half of the samples were at most this long.
     pub p50: Option<u64>,
     /// 99 % were; from [`SAMPLES_FOR_P99`] samples.
@@ -147,9 +242,19 @@ pub struct Summary {
     pub p999: Option<u64>,
     /// The longest.
     pub max: Option<u64>,
+    /// The parts that would be larger by more than [`SAME`] if what is pending never ended: each is known to be at least this.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub at_least: Vec<Part>,
     /// For a plot, as [`Latencies::curve`] has it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<Point>,
+}
+
+impl Summary {
+    /// The share of the samples that had ended, from 0 to 1.
+    pub fn ended(&self) -> f64 {
+        (self.n - self.pending) as f64 / self.n.max(1) as f64
+    }
 }
 
 /// A point of a percentile curve: a share of the samples (0.99), and how long those are at most, in nanoseconds.
@@ -251,7 +356,7 @@ mod tests {
         let corrected = latencies.corrected(Duration::from_millis(10));
         // It fills in from the upper end of a bucket of three digits.
         assert!(corrected.len().abs_diff(20_000) <= 10);
-        let seconds = |q| corrected.0.value_at_quantile(q) as f64 / 1e9;
+        let seconds = |q| corrected.counts().value_at_quantile(q) as f64 / 1e9;
         for (q, expected) in [(0.49, 0.001), (0.75, 50.0), (0.9, 80.0), (0.99, 98.0)] {
             assert!(
                 (seconds(q) / expected - 1.0).abs() < 0.002,
@@ -267,6 +372,40 @@ mod tests {
         latencies.record(Duration::MAX);
         latencies.record(Duration::ZERO);
         assert_eq!(latencies.len(), 2);
+    }
+
+    #[test]
+    fn a_part_is_a_lower_bound_where_what_is_pending_could_move_it() {
+        let at_least = |ages_ns: &[u64]| {
+            // 2,000 that ended, up to 2 ms.
+            let mut latencies = of(2_000);
+            for &age_ns in ages_ns {
+                latencies.record_pending_ns(age_ns);
+            }
+            let summary = latencies.summary();
+            assert_eq!(summary.pending, ages_ns.len() as u64);
+            assert_eq!(summary.n, 2_000 + summary.pending);
+            summary.at_least
+        };
+        assert_eq!(at_least(&[]), []);
+        // One that has just begun is no more than a rank.
+        assert_eq!(at_least(&[10_000]), []);
+        // Longer than all others.
+        assert_eq!(at_least(&[5_000_000; 10]), [Part::Max]);
+        // Below the percentile, and not above it once they end.
+        assert_eq!(at_least(&[10_000; 40]), [Part::P99]);
+        assert_eq!(at_least(&[1_000_000; 1_500]), [Part::P50, Part::P99]);
+        assert_eq!(
+            at_least(&[3_000_000; 2_100]),
+            [Part::P50, Part::P99, Part::Max]
+        );
+        let mut none = Latencies::default();
+        none.record_pending_ns(7);
+        assert_eq!(none.summary().at_least, [Part::P50, Part::Max]);
+        let mut both = of(10);
+        both.add(&none);
+        let ended = (both.summary().ended() * 11.0).round();
+        assert_eq!((both.summary().pending, ended), (1, 10.0));
     }
 
     #[test]

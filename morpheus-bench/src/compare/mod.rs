@@ -33,13 +33,17 @@ use clap::Parser;
 
 pub use contender::Contender;
 
+use morpheus_harness::rows::view::distinct;
 use morpheus_harness::{interrupt, report, thread};
 
 use config::Options;
 
 /// Measures. Exit codes: 0 measured, 1 something could not be, 2 bad usage, 130 after Ctrl-C.
 pub fn main() -> ExitCode {
-    let options = Options::parse();
+    let mut options = Options::parse();
+    for contenders in [&mut options.against, &mut options.runtime] {
+        *contenders = distinct(contenders.iter().copied());
+    }
     // Children inherit it.
     thread::without_huge_pages();
     if options.child {

@@ -236,7 +236,7 @@ pub fn measure(morpheus: &Morpheus, options: &Options) -> Result<Measured, Strin
         let missed = undone(&pace, done.operations, task, from_ns..end_ns);
         measured.asked += done.counted + missed.len() as u64;
         for age_ns in missed {
-            measured.response.record_ns(age_ns);
+            measured.response.record_pending_ns(age_ns);
         }
     }
     Ok(measured)

@@ -47,11 +47,8 @@ struct Attack {
     share: Option<f64>,
     /// CPUs that the busy processes had together.
     neighbours_share: Option<f64>,
-    /// From the time at which another task was to be woken until it ran; wakes that were not served by the end count with their
-    /// age.
+    /// From the time at which another task was to be woken until it ran; wakes that were not served by the end are pending.
     wakes: Summary,
-    /// How many these were.
-    unserved: u64,
     counted: Counted,
 }
 
@@ -63,7 +60,7 @@ const OTHERS: [Figure<Attack>; 7] = [
     Figure::count("throttling", |attack| Some(attack.counted.throttles as f64)),
     Figure::count("requests", |attack| Some(attack.counted.requests as f64)),
     Figure::count("takeovers", |attack| Some(attack.counted.takeovers as f64)),
-    Figure::count("unserved", |attack| Some(attack.unserved as f64)),
+    Figure::count("unserved", |attack| Some(attack.wakes.pending as f64)),
 ];
 const WAKES: [Figure<Attack>; 4] =
     latency_figures!("the others' wakes", |attack| Some(&attack.wakes));
@@ -173,7 +170,6 @@ fn attack(
         share: (who != Who::Nobody).then(|| used_ns as f64 / 1e9 / lasted.as_secs_f64()),
         neighbours_share: neighbours::share(&first.0, &last.0, lasted),
         wakes: wakes.intended.summary(),
-        unserved: wakes.unserved,
         counted: Counted::since(&before, &after),
     })
 }

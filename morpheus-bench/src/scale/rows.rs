@@ -5,7 +5,7 @@ use morpheus_harness::pairs::Bar;
 use morpheus_harness::pairs::Limit::{self, AtLeast, AtMost};
 use morpheus_harness::rows::text::held;
 use morpheus_harness::rows::view::distinct;
-use morpheus_harness::rows::{Figure, Part, Row};
+use morpheus_harness::rows::{Bound, Figure, Part, Row};
 use morpheus_harness::unit::Unit;
 use morpheus_harness::{report, stats};
 use serde::Serialize;
@@ -274,10 +274,12 @@ fn times(own: &Series, other: &Series) -> Vec<f64> {
 }
 
 fn ratio(case: &str, scheduler: &str, figure: &str, times: Vec<f64>, limit: Option<Limit>) -> Row {
-    let most = times.iter().filter(|times| **times >= MOST_TIMES);
-    let censored = most.count();
-    let mut row = Row::new(case, scheduler, figure, Unit::Factor, times);
-    row.censored = censored;
+    let known = times.iter().map(|times| match *times >= MOST_TIMES {
+        true => Bound::AT_LEAST,
+        false => Bound::EXACT,
+    });
+    let known = known.enumerate().collect();
+    let row = Row::new(case, scheduler, figure, Unit::Factor, times).bounded_by(known);
     match limit {
         Some(limit) => row.held(limit),
         None => row,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use morpheus_harness::arguments::{counted, measured};
+use morpheus_harness::rows::view::distinct;
 use serde::Serialize;
 
 use super::variant::Variant;
@@ -17,11 +18,13 @@ These are compared, each in every round and in a process of its own:
   tokio-in-place   the handlers rewritten with block_in_place around what blocks or computes
   tokio-rewritten  with spawn_blocking
   tokio-bounded    and a semaphore that lets as many requests compute as there are CPUs: what an expert writes
+  tokio-tuned-bounded  the same, with short slices for workers and the two switches
   morpheus         as it is, with #[morpheus_runtime::main]
   morpheus+layer   and a tower layer that has each handler watched under its route
   morpheus+flag    as it is, built with --cfg tokio_unstable
 
-tokio-tuned and morpheus+flag are built on demand, in a target directory of their own: some minutes the first time.
+tokio-tuned, tokio-tuned-bounded and morpheus+flag are built on demand, in a target directory of their own: some minutes the first
+time.
 
 These are measured, while the clients of --scene are never content:
   /ping, /db       1,000 and 250 (--db) requests a second by a timetable, one in four to /db a write. From when a request was due
@@ -91,7 +94,7 @@ pub struct Options {
 
     /// Only these
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = Variant::ALL)]
-    pub only: Vec<Variant>,
+    only: Vec<Variant>,
 
     /// Requests a second to /db, a query or a write in SQLite; 0: none
     #[arg(long = "db", value_name = "PER_S", default_value = "250", value_parser = measured(0.0, 10_000.0))]
@@ -129,8 +132,13 @@ impl Options {
     pub fn clients(&self) -> Vec<usize> {
         match self.clients.is_empty() {
             true => vec![self.scene.clients()],
-            false => self.clients.clone(),
+            false => distinct(self.clients.iter().copied()),
         }
+    }
+
+    /// The variants to compare, each once.
+    pub fn only(&self) -> Vec<Variant> {
+        distinct(self.only.iter().copied())
     }
 
     /// The time that counts.

@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use morpheus_harness::histogram::Summary;
 use morpheus_harness::interrupt;
 
 use super::http::{Connection, get, post};
 use super::served::Client;
 use crate::begin::Begin;
-use crate::load::{self, LoadSummary, Timetable, WarmUp};
+use crate::load::{self, LoadSummary, Timetable};
 
 /// How often Ctrl-C is looked for, and progress shown.
 const LOOK: Duration = Duration::from_millis(50);
@@ -44,7 +45,7 @@ pub struct Window {
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Of the pings that were due before the window.
-    pub first_pings: WarmUp,
+    pub first_pings_ns: Summary,
     pub ping: LoadSummary,
     pub db: LoadSummary,
     /// Requests a second that were served, of the clients that keep the service busy.
@@ -139,13 +140,13 @@ impl Load {
         let seen = |path: &str, load: load::Load| {
             let finished = load.finish(end, now);
             match finished.result {
-                Ok(()) => Ok((finished.seen, finished.warm_up)),
+                Ok(()) => Ok((finished.seen, finished.warm_up_ns)),
                 Err(error) => Err(format!("{path}: {error}")),
             }
         };
-        let (ping, first_pings) = seen("/ping", self.ping)?;
+        let (ping, first_pings_ns) = seen("/ping", self.ping)?;
         Ok(Seen {
-            first_pings,
+            first_pings_ns,
             ping,
             db: seen("/db", self.db)?.0,
             work_per_s: served / (end - from).as_secs_f64(),
@@ -236,13 +237,13 @@ mod tests {
         let seen = load(&listener, 1, Duration::from_millis(400))
             .finish(|| ())
             .unwrap();
-        assert_eq!((seen.ping.answered(), seen.work_per_s), (0.0, 0.0));
+        assert_eq!((seen.ping.latency_ns.ended(), seen.work_per_s), (0.0, 0.0));
         let wanted = [seen.ping.wanted_per_s, seen.db.wanted_per_s];
         assert_eq!(wanted, [1_000.0, 250.0], "as dense as they say");
         // Due in the two seconds before the window, as dense.
-        let first = seen.first_pings;
-        assert_eq!(first.answered(), 0.0, "{first:?}");
-        assert!((1_700..=2_048).contains(&first.unanswered), "{first:?}");
+        let first = seen.first_pings_ns;
+        assert_eq!(first.ended(), 0.0, "{first:?}");
+        assert!((1_700..=2_048).contains(&first.pending), "{first:?}");
         let [ping, db] = [seen.ping, seen.db].map(|seen| seen.latency_ns);
         // Each connection has a request every 64 ms: six or seven.
         assert!((64 * 6..=64 * 7).contains(&ping.n), "{ping:?}");

@@ -24,6 +24,8 @@ pub enum Variant {
     Rewritten,
     /// The same, and no more requests compute at once than there are CPUs.
     Bounded,
+    /// The same, tuned, with a worker for each CPU.
+    TunedBounded,
     /// As it is, on Morpheus.
     Morpheus,
     /// The same, watched.
@@ -46,13 +48,14 @@ pub struct About {
 
 impl Variant {
     /// In the order of the table.
-    pub const ALL: [Variant; 9] = [
+    pub const ALL: [Variant; 10] = [
         Variant::Tokio,
         Variant::TokioMore,
         Variant::Tuned,
         Variant::InPlace,
         Variant::Rewritten,
         Variant::Bounded,
+        Variant::TunedBounded,
         Variant::Morpheus,
         Variant::MorpheusLayer,
         Variant::MorpheusFlag,
@@ -70,6 +73,7 @@ impl Variant {
             Variant::InPlace => About { name: "tokio-in-place", arguments: &["--code", "in-place"], ..tokio },
             Variant::Rewritten => About { name: "tokio-rewritten", arguments: &["--code", "spawn-blocking"], ..tokio },
             Variant::Bounded => About { name: "tokio-bounded", arguments: &["--code", "bounded"], ..tokio },
+            Variant::TunedBounded => About { name: "tokio-tuned-bounded", program: "http_service_tuned", needs_flag: true, arguments: &["--code", "bounded"], ..tokio },
             Variant::Morpheus => morpheus,
             Variant::MorpheusLayer => About { name: "morpheus+layer", arguments: &["--layer"], ..morpheus },
             Variant::MorpheusFlag => About { name: "morpheus+flag", needs_flag: true, ..morpheus },

@@ -61,6 +61,8 @@ struct Entry {
     cases: &'static [(&'static str, &'static [Runtime], &'static str)],
     /// The requirements of each case.
     each: &'static [Each],
+    /// Figures that are never above those of [`TUNED`] contenders.
+    against: &'static [&'static str],
     bars: &'static [Bar],
 }
 
@@ -73,18 +75,22 @@ const FINISHED: Each = (UNFINISHED, None, AtMost(0.0));
 /// The hogs have their share of a machine that is not saturated.
 const FAIR: Each = (HOG_CPU, Some(TOKIO), AtLeast(0.9));
 
+/// The tuned contenders, than which Morpheus is never later where a group says so.
+const TUNED: [Runtime; 3] = [MORE, SLICE, TokioTuned];
+
 const GROUP: Entry = Entry {
     name: "",
     about: "",
     least_rounds: 1,
     cases: &[],
     each: &[],
+    against: &[],
     bars: &[],
 };
 
 #[rustfmt::skip]
 const GROUPS: &[Entry] = &[
-    Entry { name: "hogs-2", about: "2 computing hogs of 200 ms, nothing watched", each: &[FINISHED, FAIR], cases: &[
+    Entry { name: "hogs-2", about: "2 computing hogs of 200 ms, nothing watched", each: &[FINISHED, FAIR], against: &[WAKE_P99, TIMER_P99], cases: &[
         ("2 hogs", &Runtime::NAMED, "hogs=2"),
     ], bars: &[
         Bar(WAKE_P99, ("2 hogs", Morpheus), None, AtMost(us(300))),
@@ -92,7 +98,7 @@ const GROUPS: &[Entry] = &[
         Bar(TIMER_P99, ("2 hogs", TOKIO), Some(("2 hogs", Morpheus)), AtLeast(100.0)),
         Bar(TIMER_P99, ("2 hogs", Runtime::GO), Some(("2 hogs", Morpheus)), AtLeast(10.0)),
     ], ..GROUP },
-    Entry { name: "hogs-more", about: "6 hogs of 200 ms, 6 of 5 ms, 2 of 3 ms", each: &[FINISHED, FAIR], cases: &[
+    Entry { name: "hogs-more", about: "6 hogs of 200 ms, 6 of 5 ms, 2 of 3 ms", each: &[FINISHED, FAIR], against: &[WAKE_P99, TIMER_P99], cases: &[
         ("6 hogs", CONTENDERS, "hogs=6"),
         ("6 hogs of 5 ms", CONTENDERS, "hogs=6 hog_ms=5"),
         ("2 hogs of 3 ms", CONTENDERS, "hogs=2 hog_ms=3"),
@@ -101,17 +107,19 @@ const GROUPS: &[Entry] = &[
         Bar(WAKE_P99, ("6 hogs of 5 ms", Morpheus), None, AtMost(us(500))),
         Bar(WAKE_P99, ("2 hogs of 3 ms", Morpheus), None, AtMost(us(1_000))),
     ], ..GROUP },
-    Entry { name: "hogs-20", about: "20 hogs of 200 ms, via tokio-spawn and via spawn, and rewritten for tokio", each: &[FINISHED, FAIR], cases: &[
+    Entry { name: "hogs-20", about: "20 hogs of 200 ms, via tokio-spawn and via spawn, and rewritten for tokio", each: &[FINISHED, FAIR], against: &[WAKE_P99, TIMER_P99], cases: &[
         ("20 hogs", CONTENDERS, "hogs=20"),
         ("20 watched hogs", CONTENDERS, "hogs=20 hog_via=spawn"),
         ("20 hogs in spawn_blocking", &[TOKIO], "hogs=20 hog_code=spawn-blocking"),
-        ("20 hogs behind a semaphore", &[TOKIO], "hogs=20 hog_code=bounded"),
+        ("20 hogs behind a semaphore", &[TOKIO, TokioTuned], "hogs=20 hog_code=bounded"),
         ("20 hogs in block_in_place", &[TOKIO], "hogs=20 hog_code=in-place"),
     ], bars: &[
         Bar(WAKE_P99, ("20 hogs", Morpheus), None, AtMost(us(1_500))),
         Bar(WAKE_P99, ("20 watched hogs", Morpheus), None, AtMost(us(500))),
         Bar(WAKE_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs in spawn_blocking", TOKIO)), AtMost(1.0)),
         Bar(WAKE_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs behind a semaphore", TOKIO)), AtMost(1.0)),
+        Bar(WAKE_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs behind a semaphore", TokioTuned)), AtMost(1.0)),
+        Bar(TIMER_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs behind a semaphore", TokioTuned)), AtMost(1.0)),
         Bar(WAKE_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs in block_in_place", TOKIO)), AtMost(1.0)),
         Bar(HOG_CPU, ("20 hogs", MorpheusFlag), Some(("20 hogs in spawn_blocking", TOKIO)), AtLeast(0.95)),
     ], ..GROUP },
@@ -140,7 +148,7 @@ const GROUPS: &[Entry] = &[
         FINISHED,
         (WAKE_P99, None, AtMost(us(500))),
     ], ..GROUP },
-    Entry { name: "load", about: "an echo server with 16 clients at a fixed rate (about half of what it can serve)", cases: &[
+    Entry { name: "load", about: "an echo server with 16 clients at a fixed rate (about half of what it can serve)", against: &[WAKE_P99, TIMER_P99, REQUEST_P99], cases: &[
         ("TCP", TWO, "load=16 warmup_s=2"),
         ("TCP, 2 hogs", CONTENDERS, "load=16 warmup_s=2 hogs=2"),
         ("TCP, 20 watched hogs", CONTENDERS, "load=16 warmup_s=2 hogs=20 hog_via=spawn"),
@@ -185,7 +193,7 @@ const GROUPS: &[Entry] = &[
         Bar(POLLS, ("calm-64x300-watched", Morpheus), Some(("calm-64x300-watched", TOKIO)), AtLeast(0.97)),
         Bar(POLLS, ("calm-300x500", Morpheus), Some(("calm-300x500", TOKIO)), AtLeast(0.97)),
         Bar(POLLS, ("calm-300x500-watched", Morpheus), Some(("calm-300x500-watched", TOKIO)), AtLeast(0.97)),
-    ] },
+    ], ..GROUP },
     Entry { name: "neighbours", about: "two busy threads of another process; no hogs, 2, and 20 via spawn", cases: &[
         ("neighbours-0", TWO, "neighbours=2 hogs=0"),
         ("neighbours-2", TWO, "neighbours=2 hogs=2"),
@@ -298,7 +306,11 @@ pub fn groups(base: &Workload) -> Vec<Group> {
         for case in &cases {
             let is_there = |runtime| case.runtimes.contains(&runtime);
             let own = |runtime| (case.name, runtime);
-            for &(figure, to, limit) in entry.each {
+            let against = entry
+                .against
+                .iter()
+                .flat_map(|&figure| TUNED.map(|runtime| (figure, Some(runtime), AtMost(1.0))));
+            for (figure, to, limit) in entry.each.iter().copied().chain(against) {
                 if is_there(Morpheus) && to.is_none_or(is_there) {
                     bars.push(Bar(figure, own(Morpheus), to.map(own), limit));
                 }

@@ -1,8 +1,7 @@
 //! One sentence at the end that says what happened, made from the rows.
 
 use morpheus_harness::report::{count, time, times};
-use morpheus_harness::rows::Row;
-use morpheus_harness::rows::view;
+use morpheus_harness::rows::{Bound, Row, view};
 
 use super::figures::{HOG_CPU, TIMER_MAX, TIMER_P99, WAKE_MAX, WAKE_P50, WAKE_P99, WAKEUPS};
 use super::workload::Workload;
@@ -69,7 +68,7 @@ impl Slowest {
     fn of(contender: &str, rows: &[Row]) -> Option<Self> {
         let row = |figure| find(rows, contender, figure);
         let median = |figure| row(figure)?.median;
-        let is_least = |figure| row(figure).is_some_and(Row::is_least);
+        let is_least = |figure| row(figure).is_some_and(|row| row.bound == Bound::AT_LEAST);
         let (percent, (wake, timer)) = match median(WAKE_P99).zip(median(TIMER_P99)) {
             Some(p99s) => (99, p99s),
             None => {
@@ -172,14 +171,14 @@ mod tests {
         );
         assert!(text.contains("tokio took 262 ms and"), "{text}");
         let mut cut = bad.clone();
-        cut[1].censored = 1;
+        cut[1].bound = Bound::AT_LEAST;
         let text = both(&good, &cut);
         assert!(text.contains("tokio took at least 262 ms and"), "{text}");
         let worse = rows(Runtime::Morpheus, 500e6, 800e6, 1.0);
         let text = both(&worse, &bad);
         assert!(text.contains("2.0 times sooner"), "{text}");
         let mut still = good;
-        still[0].censored = 1;
+        still[0].bound = Bound::AT_LEAST;
         let text = both(&still, &bad);
         assert!(text.contains("morpheus stood still"), "{text}");
         assert_eq!(sentence(&workload(), &[]), "Nothing could be measured.");

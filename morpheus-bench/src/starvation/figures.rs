@@ -1,11 +1,9 @@
 //! The figures of a run.
 
-use morpheus_harness::histogram::Summary;
 use morpheus_harness::rows::{Figure, Part};
 
 use super::result::RunResult;
 use crate::executor::Escalations;
-use crate::load::LoadSummary;
 
 pub const WAKE_P50: &str = "wake p50";
 pub const WAKE_P99: &str = "wake p99";
@@ -33,10 +31,10 @@ macro_rules! escalation {
 
 /// All figures, the less important last. Those that a run does not have are left out.
 pub const FIGURES: [Figure<RunResult>; 39] = [
-    wake(WAKE_P50, Part::P50).or_more(|run| unserved(run) > 0.5),
-    wake(WAKE_P99, Part::P99).or_more(|run| unserved(run) > 0.01),
-    timer("timer p50", Part::P50).or_more(|run| unwoken(run) > 0.5),
-    timer(TIMER_P99, Part::P99).or_more(|run| unwoken(run) > 0.01),
+    wake(WAKE_P50, Part::P50),
+    wake(WAKE_P99, Part::P99),
+    timer("timer p50", Part::P50),
+    timer(TIMER_P99, Part::P99),
     lifo("LIFO p50", Part::P50),
     lifo(LIFO_P99, Part::P99),
     lifo("LIFO max", Part::Max),
@@ -44,16 +42,16 @@ pub const FIGURES: [Figure<RunResult>; 39] = [
     mixed(MIXED_P99, Part::P99),
     Figure::count(MIXED_POLLS, |run| run.mix_polls_per_s),
     Figure::count(REQUESTS, |run| Some(run.load.as_ref()?.requests_per_s)),
-    request("request p50", Part::P50).or_more(|run| answered(run) < 0.5),
-    request(REQUEST_P99, Part::P99).or_more(|run| answered(run) < 0.99),
+    request("request p50", Part::P50),
+    request(REQUEST_P99, Part::P99),
     Figure::count(POLLS, |run| run.busy_polls_per_s),
     Figure::share(HOG_CPU, |run| Some(run.hog.as_ref()?.cpu_share)),
     Figure::share(NEIGHBOURS, |run| run.neighbours_cpu),
     Figure::count(WAKEUPS, |run| Some(run.wakeups? as f64)),
-    wake(WAKE_MAX, Part::Max).or_more(|run| unserved(run) > 0.01),
-    timer(TIMER_MAX, Part::Max).or_more(|run| unwoken(run) > 0.01),
+    wake(WAKE_MAX, Part::Max),
+    timer(TIMER_MAX, Part::Max),
     Figure::share(CONTROLLER, |run| run.controller_cpu_share),
-    wake("wake p99.9", Part::P999).or_more(|run| unserved(run) > 0.001),
+    wake("wake p99.9", Part::P999),
     Figure::count("hog polls", |run| Some(run.hog.as_ref()?.polls as f64)),
     Figure::count(UNFINISHED, |run| Some(run.hog.as_ref()?.unfinished as f64)),
     escalation!("requests to yield", requests),
@@ -71,8 +69,7 @@ pub const FIGURES: [Figure<RunResult>; 39] = [
     // From the time at which the wake was meant to be.
     Figure::latency("meant wake p99", Part::P99, |run: &RunResult| {
         Some(&run.wake_intended_ns)
-    })
-    .or_more(|run| unserved(run) > 0.01),
+    }),
     Figure::count("asked for/s", |run| Some(run.load.as_ref()?.wanted_per_s)),
     Figure::count("hogs without a poll", |run| {
         Some(run.hog.as_ref()?.without_a_poll as f64)
@@ -115,28 +112,10 @@ fn linked(run: &RunResult) -> Option<&Escalations> {
     run.escalations.as_ref().filter(|all| all.link_events > 0)
 }
 
-/// The share of the wakes that were not served by the end, from 0 to 1.
-fn unserved(run: &RunResult) -> f64 {
-    part(run.wake_unserved, &run.wake_ns)
-}
-
-/// The share of the sleeps that did not end by the end.
-fn unwoken(run: &RunResult) -> f64 {
-    part(run.timer_unserved, &run.timer_ns)
-}
-
-/// The share of the requests that had an answer by the end.
-fn answered(run: &RunResult) -> f64 {
-    run.load.as_ref().map_or(1.0, LoadSummary::answered)
-}
-
-fn part(of: u64, all: &Summary) -> f64 {
-    of as f64 / all.n.max(1) as f64
-}
-
 #[cfg(test)]
 mod tests {
-    use morpheus_harness::rows::Rounds;
+    use morpheus_harness::histogram::Summary;
+    use morpheus_harness::rows::{Bound, Rounds};
 
     use super::*;
     use crate::executor::Runtime;
@@ -156,21 +135,18 @@ mod tests {
             ..Summary::default()
         };
         let run = RunResult {
-            wake_ns: summary.clone(),
-            wake_unserved: 20,
+            wake_ns: Summary {
+                at_least: vec![Part::P99],
+                ..summary.clone()
+            },
             timer_ns: summary,
-            timer_unserved: 5,
             ..RunResult::empty(Runtime::TOKIO)
         };
         let all = rows(run);
-        let of = |name: &str| {
-            all.iter()
-                .find(|row| row.figure == name)
-                .unwrap()
-                .is_least()
-        };
+        let of = |name: &str| all.iter().find(|row| row.figure == name).unwrap().bound;
         let found = [WAKE_P50, WAKE_P99, TIMER_P99, TIMER_MAX].map(of);
-        assert_eq!(found, [false, true, false, false]);
+        let (exact, least) = (Bound::EXACT, Bound::AT_LEAST);
+        assert_eq!(found, [exact, least, exact, exact]);
         assert_eq!(all.len(), 7, "{all:?}");
         assert!(rows(RunResult::failed(Runtime::GO, "go not found")).is_empty());
     }

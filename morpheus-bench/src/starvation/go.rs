@@ -42,6 +42,8 @@ struct Figures {
     wake: Vec<u64>,
     intended: Vec<u64>,
     timer: Vec<u64>,
+    /// Times that had not come: their ages.
+    timer_pending: Vec<u64>,
     hog_polls: u64,
     hog_cpu_ns: u64,
     unfinished: usize,
@@ -100,20 +102,19 @@ pub fn measure(job: &Job, extra: usize, stop: &AtomicBool) -> Result<RunResult, 
 
     let mut wake = of(&figures.wake);
     let mut intended = of(&figures.intended);
-    let mut wake_unserved = 0;
     let unserved = sent.iter().skip(figures.served);
     for (due, at) in unserved.filter(|(due, _)| *due >= from_ns) {
-        wake_unserved += 1;
-        wake.record_ns(end_ns.saturating_sub(*at));
-        intended.record_ns(end_ns.saturating_sub(*due));
+        wake.record_pending_ns(end_ns.saturating_sub(*at));
+        intended.record_pending_ns(end_ns.saturating_sub(*due));
     }
-    let timer = of(&figures.timer);
+    let mut timer = of(&figures.timer);
+    let pending_ns = figures.timer_pending.iter();
+    pending_ns.for_each(|age_ns| timer.record_pending_ns(*age_ns));
     let elapsed = Duration::from_nanos(figures.elapsed_ns.max(1)).as_secs_f64();
     Ok(RunResult {
         elapsed_s: elapsed,
         wake_ns: wake.summary(),
         wake_intended_ns: intended.summary(),
-        wake_unserved,
         timer_ns: timer.summary(),
         load,
         hog: (workload.hogs > 0).then(|| HogSummary {

@@ -48,7 +48,7 @@ impl Mix {
                 let _living = living;
                 let mut stuck = false;
                 while !herd.stopped() {
-                    // No poll but those that get stuck: a hog waits its turn where it can, and yields
+                    // No poll but those that stall: a hog waits its turn where it can, and yields
                     // only if the next turn is there already.
                     match turns.try_acquire() {
                         Ok(turn) => {
@@ -93,7 +93,7 @@ impl Mix {
     /// Ends the counting at `end`: how late the innocents were. Hogs that wait for a turn end too.
     pub fn close(&self, end: Instant) -> Latencies {
         self.turns.close();
-        self.sleepers.close(end).0
+        self.sleepers.close(end)
     }
 }
 

@@ -30,16 +30,12 @@ pub struct RunResult {
     pub settled: Option<bool>,
     /// Seconds that were measured.
     pub elapsed_s: f64,
-    /// From an outside thread's wake until the task runs; unserved wakes count with their age.
+    /// From an outside thread's wake until the task runs; wakes that were not served by the end are pending.
     pub wake_ns: Summary,
     /// The same from the time at which the wake was meant to be.
     pub wake_intended_ns: Summary,
-    /// Wakes that were not served by the end.
-    pub wake_unserved: u64,
-    /// How late sleepers woke up, from the time meant; each missed period counts.
+    /// How late sleepers woke up, from the time meant; each missed period counts, and is pending if it had not ended by the end.
     pub timer_ns: Summary,
-    /// Periods that had not ended by the end.
-    pub timer_unserved: u64,
     /// The TCP clients.
     pub load: Option<LoadSummary>,
     /// The hogs.

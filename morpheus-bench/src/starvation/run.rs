@@ -66,10 +66,8 @@ pub fn measure<E: Executor>(executor: &E, job: &Job, stop: &AtomicBool) -> io::R
     let wakes = mailbox.close(end);
     result.wake_ns = wakes.wake.summary();
     result.wake_intended_ns = wakes.intended.summary();
-    result.wake_unserved = wakes.unserved;
-    let (timers, unserved) = sleepers.close(end);
+    let timers = sleepers.close(end);
     result.timer_ns = timers.summary();
-    result.timer_unserved = unserved;
     if job.histogram {
         result.log = log::of_run(&wakes.wake, &timers, end - from);
     }

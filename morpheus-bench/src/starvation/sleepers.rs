@@ -70,10 +70,10 @@ impl Sleepers {
         Self(shared)
     }
 
-    /// Ends the counting at `end`. Returns also how many of the times did not come by then and count with their age.
-    pub fn close(&self, end: Instant) -> (Latencies, u64) {
+    /// Ends the counting at `end`. Times that did not come by then are pending.
+    pub fn close(&self, end: Instant) -> Latencies {
         let shared = &*self.0;
-        let (mut late, mut unserved) = (Latencies::default(), 0);
+        let mut late = Latencies::default();
         let from = shared.begin.from().unwrap_or(end);
         for shard in &shared.shards {
             let mut shard = lock(shard);
@@ -82,12 +82,11 @@ impl Sleepers {
         for i in 0..shared.next.len() {
             let mut due = shared.due(i).max(from);
             while due < end {
-                late.record(end - due);
-                unserved += 1;
+                late.record_pending(end - due);
                 due += shared.period;
             }
         }
-        (late, unserved)
+        late
     }
 }
 
@@ -136,9 +135,9 @@ mod tests {
         let begin = Begin::at(Instant::now());
         let sleepers = Sleepers::start(&tokio, Spawn::Plain, 4, period, begin, || ());
         std::thread::sleep(Duration::from_millis(100));
-        let (late, unserved) = sleepers.close(Instant::now());
-        assert!(unserved > 0 && unserved <= late.len());
-        assert!((300..=500).contains(&late.len()), "{}", late.len());
-        assert!(late.summary().p50.unwrap() > 30_000_000);
+        let late = sleepers.close(Instant::now()).summary();
+        assert!(late.pending > 0 && late.pending <= late.n);
+        assert!((300..=500).contains(&late.n), "{late:?}");
+        assert!(late.p50.unwrap() > 30_000_000);
     }
 }

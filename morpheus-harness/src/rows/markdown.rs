@@ -25,7 +25,7 @@ pub fn tables(rows: &[Row]) -> String {
     for (to, own) in view::with_ratio(rows) {
         let contenders = view::contenders(&own);
         for (cases, figures) in view::tables(&own) {
-            tables.push(compared(rows, to, &contenders, &cases, &figures));
+            tables.push(compared(rows, &own, to, &contenders, &cases, &figures));
         }
     }
     tables.join("\n")
@@ -86,6 +86,7 @@ fn written(table: &[Vec<String>]) -> String {
 
 fn compared(
     rows: &[Row],
+    own: &[&Row],
     to: &str,
     contenders: &[&str],
     cases: &[&str],
@@ -102,17 +103,16 @@ fn compared(
     heads.extend(is_alone.then(|| "A/A".to_owned()));
     let mut table = vec![heads];
     for case in cases {
-        let there = view::median(find(rows, case, to, figures[0]));
-        let mut cells = vec![(*case).to_owned(), there];
+        let mut cells = vec![(*case).to_owned(), view::there(rows, case, to, figures[0])];
         for contender in contenders {
             cells.extend(figures.iter().map(|figure| {
-                let row = find(rows, case, contender, figure);
+                let row = find(own.iter().copied(), case, contender, figure);
                 let ratio = row.and_then(|row| row.ratio.as_ref());
                 ratio.map_or(String::new(), |ratio| shown(ratio, !is_alone))
             }));
         }
         if is_alone {
-            let first = find(rows, case, contenders[0], figures[0]);
+            let first = find(own.iter().copied(), case, contenders[0], figures[0]);
             cells.push(first.map_or(String::new(), view::noise));
         }
         table.push(cells);
@@ -150,6 +150,7 @@ fn in_turns(case: &str, own: &[&Row]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Bound;
     use super::super::tests::rows;
     use super::*;
     use crate::unit::Unit;
@@ -202,9 +203,12 @@ mod tests {
             Row::new(case, contender, figure, Unit::Time, vec![ns; 3])
         };
         let censored = |case: &str, rounds: usize| {
-            let mut row = row(case, "tokio", "p99", 3e9);
-            row.censored = rounds;
-            row
+            let known = |round| match round < rounds {
+                true => Bound::AT_LEAST,
+                false => Bound::EXACT,
+            };
+            let known = (0..3).map(|round| (round, known(round)));
+            row(case, "tokio", "p99", 3e9).bounded_by(known.collect())
         };
         let rows = [
             censored("4 clients", 3),

@@ -4,6 +4,7 @@
 //! medians with intervals, ratios to what the contenders are compared with, the noise of that against itself, verdicts, means
 //! over the cases, the tables ([`text`], [`markdown`], arranged by [`view`]) and, by [`Envelope`](crate::envelope::Envelope), one form of JSON.
 
+mod bound;
 pub mod markdown;
 pub mod rounds;
 pub mod text;
@@ -11,11 +12,13 @@ pub mod view;
 
 use serde::{Deserialize, Serialize};
 
-use crate::histogram::{self, Point, Summary};
+use crate::histogram::{self, Point, SAME, Summary};
 use crate::pairs::{Bar, Limit, Pairs, Verdict};
 use crate::stats::{self, Median};
 use crate::unit::Unit;
 
+pub use crate::histogram::Part;
+pub use bound::Bound;
 pub use rounds::Rounds;
 
 /// A figure that a benchmark takes from each measurement.
@@ -26,7 +29,6 @@ pub struct Figure<M> {
     /// Its unit.
     pub unit: Unit,
     of: Of<M>,
-    is_least: fn(&M) -> bool,
 }
 
 /// How a figure is read from a measurement; `None` where a case has none.
@@ -34,32 +36,6 @@ pub struct Figure<M> {
 enum Of<M> {
     Number(fn(&M) -> Option<f64>),
     Latency(fn(&M) -> Option<&Summary>, Part),
-}
-
-/// A part of a [`Summary`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Half of the samples are at most this long. Its row has the percentile curve.
-    P50,
-    /// 99 %.
-    P99,
-    /// 99.9 %.
-    P999,
-    /// The longest.
-    Max,
-}
-
-impl Part {
-    /// This part, in nanoseconds.
-    pub fn of(self, summary: &Summary) -> Option<f64> {
-        let ns = match self {
-            Self::P50 => summary.p50,
-            Self::P99 => summary.p99,
-            Self::P999 => summary.p999,
-            Self::Max => summary.max,
-        };
-        ns.map(|ns| ns as f64)
-    }
 }
 
 /// The samples behind a summary.
@@ -75,7 +51,6 @@ impl<M> Figure<M> {
             name,
             unit,
             of: Of::Number(of),
-            is_least: |_| false,
         }
     }
 
@@ -100,14 +75,7 @@ impl<M> Figure<M> {
             name,
             unit: Unit::Time,
             of: Of::Latency(of, part),
-            is_least: |_| false,
         }
-    }
-
-    /// The same, which in some measurements is only known to be at least this: what was waited for did not come before the end.
-    #[must_use]
-    pub const fn or_more(self, is_least: fn(&M) -> bool) -> Self {
-        Self { is_least, ..self }
     }
 
     /// The figure of a measurement.
@@ -119,9 +87,12 @@ impl<M> Figure<M> {
         part.of(summary)
     }
 
-    /// Whether it is only known to be at least this.
+    /// Whether it is only known to be at least this: what was waited for did not come before the end.
     fn is_least(&self, measured: &M) -> bool {
-        (self.is_least)(measured)
+        let Of::Latency(of, part) = self.of else {
+            return false;
+        };
+        of(measured).is_some_and(|summary| summary.at_least.contains(&part))
     }
 
     /// The percentile curve that goes with it.
@@ -171,9 +142,18 @@ pub struct Row {
     pub high: Option<f64>,
     /// The figure of each round, in their order; empty where the median is of `n` samples.
     pub rounds: Vec<f64>,
+    /// The number of each round, and how well its figure is known; empty where nothing is.
+    #[serde(skip)]
+    pub bounds: Vec<(usize, Bound)>,
     /// In how many of them the figure is only known to be at least this.
     #[serde(default)]
     pub censored: usize,
+    /// In how many of them it is only known to be at most this.
+    #[serde(default)]
+    pub bounded: usize,
+    /// How well the median is known.
+    #[serde(default, skip_serializing_if = "Bound::is_exact")]
+    pub bound: Bound,
     /// The percentile curve behind a median of latencies: the median of the rounds at each percentile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<Point>,
@@ -261,7 +241,10 @@ impl Row {
             low: interval.map(|interval| interval.low),
             high: interval.map(|interval| interval.high),
             rounds,
+            bounds: Vec::new(),
             censored: 0,
+            bounded: 0,
+            bound: Bound::EXACT,
             curve: Vec::new(),
             limit: None,
             judged: None,
@@ -270,8 +253,30 @@ impl Row {
         }
     }
 
-    /// This figure against another's, round by round, as a row of a figure `named` so: what `against` makes of the two. `None` where
-    /// they have not as many rounds.
+    /// The same, of rounds with these numbers whose figures are known so well. The median is a bound where other figures that they may
+    /// have would move it by more than [`SAME`].
+    #[must_use]
+    pub fn bounded_by(self, bounds: Vec<(usize, Bound)>) -> Self {
+        let count = |is: fn(&Bound) -> bool| bounds.iter().filter(|(_, of)| is(of)).count();
+        let median_if = |is: fn(&Bound) -> bool, then: f64| {
+            let each = self.rounds.iter().zip(&bounds);
+            let each = each.map(|(figure, (_, of))| if is(of) { then } else { *figure });
+            histogram::median(each.collect()).unwrap_or(then)
+        };
+        let median = self.median.unwrap_or(0.0);
+        let most = median_if(|of| of.at_least, f64::INFINITY);
+        let least = median_if(|of| of.at_most, 0.0);
+        Self {
+            censored: count(|of| of.at_least),
+            bounded: count(|of| of.at_most),
+            bound: Bound::of(most > median * (1.0 + SAME), least < median * (1.0 - SAME)),
+            bounds,
+            ..self
+        }
+    }
+
+    /// This figure against another's, round by round, as a row of a figure `named` so: what `against` makes of the two, which is less the
+    /// larger the other one is. `None` where they are not of the same rounds, or it is no number.
     pub fn over(
         &self,
         other: &Row,
@@ -279,19 +284,20 @@ impl Row {
         against: fn(f64, f64) -> f64,
     ) -> Option<Row> {
         let both = self.rounds.iter().zip(&other.rounds);
-        let each = both.map(|(own, other)| against(*own, *other)).collect();
-        let mut row = Row::new(&self.case, &self.contender, named, unit, each);
-        row.censored = self.censored;
-        (self.n == other.n).then_some(row)
-    }
-
-    /// Whether the median is only known to be at least this: what is censored is no less than it seems.
-    pub fn is_least(&self) -> bool {
-        self.censored > 0 && self.censored >= self.n.div_ceil(2)
+        let each: Vec<f64> = both.map(|(own, other)| against(*own, *other)).collect();
+        let bounds = self.bounds.iter().zip(&other.bounds);
+        let is_same = bounds.clone().all(|(own, other)| own.0 == other.0);
+        // Nothing over nothing is no number.
+        let is_number = each.iter().all(|each| each.is_finite());
+        let bounds = bounds.map(|(own, other)| (own.0, own.1.over(other.1)));
+        let row = Row::new(&self.case, &self.contender, named, unit, each);
+        let row = row.bounded_by(bounds.collect());
+        (self.n == other.n && is_same && is_number).then_some(row)
     }
 
     /// Held against a limit with its interval, or with the range of three to five rounds. A figure that is the same in each round
-    /// needs no more than two of them, and one that is censored is not known to keep below a limit.
+    /// needs no more than two of them. One that may be more in some round is not known to keep below a limit, nor to miss one from below,
+    /// and one that may be less the other way round.
     #[must_use]
     pub fn held(self, limit: Limit) -> Self {
         let is_exact =
@@ -302,8 +308,12 @@ impl Row {
             .or(self.low.zip(self.high))
             .or(self.range().filter(|_| self.n >= LEAST_ROUNDS));
         let judged = interval.map(|(low, high)| limit.judge_interval(low, high));
-        let is_unknown = self.censored > 0 && matches!(limit, Limit::AtMost(_));
-        let judged = judged.filter(|judged| !(is_unknown && *judged == Bar::Met));
+        let is_unknown = |judged: &Bar| match (limit, judged) {
+            (Limit::AtMost(_), Bar::Met) | (Limit::AtLeast(_), Bar::Missed) => self.censored > 0,
+            (Limit::AtMost(_), Bar::Missed) | (Limit::AtLeast(_), Bar::Met) => self.bounded > 0,
+            _ => false,
+        };
+        let judged = judged.filter(|judged| !is_unknown(judged));
         self.judged_as(limit, judged)
     }
 
@@ -504,9 +514,11 @@ pub(crate) mod tests {
     #[test]
     fn what_is_censored_is_not_known_to_keep_below_a_limit() {
         let row = |ms: f64, censored: usize| {
-            let mut row = Row::new("a", "tokio", "p99", Unit::Time, vec![ms; 6]);
-            row.censored = censored;
-            (row.is_least(), row.held(Limit::AtMost(5.0)).judged)
+            let row = Row::new("a", "tokio", "p99", Unit::Time, vec![ms; 6]);
+            let bounds = (0..6).map(|round| (round, Bound::of(round < censored, false)));
+            let row = row.bounded_by(bounds.collect());
+            let is_least = row.bound == Bound::AT_LEAST;
+            (is_least, row.held(Limit::AtMost(5.0)).judged)
         };
         assert_eq!(row(4.0, 0), (false, Some(Bar::Met)));
         assert_eq!(row(4.0, 2), (false, Some(Bar::Undecided)));

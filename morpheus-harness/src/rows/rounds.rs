@@ -1,6 +1,6 @@
 //! Rounds of measurements in pairs: A B C … A' A' … C B A and so on, where A' is A again.
 
-use super::{Figure, Ratio, Row};
+use super::{Bound, Figure, Ratio, Row};
 use crate::histogram::median_curve;
 use crate::interrupt;
 use crate::order::interleaved;
@@ -138,15 +138,15 @@ impl<M> Rounds<M> {
 
     /// One figure of one contender, unless no round has it.
     fn row(&self, case: &str, name: &str, contender: usize, figure: &Figure<M>) -> Option<Row> {
-        let each = self
-            .of(contender)
-            .filter_map(|own| Some((figure.value(own)?, figure.is_least(own))));
-        let (values, is_least): (Vec<f64>, Vec<bool>) = each.unzip();
+        let each = self.of(contender).enumerate().filter_map(|(round, own)| {
+            let bound = Bound::of(figure.is_least(own), false);
+            Some((figure.value(own)?, (round, bound)))
+        });
+        let (values, bounds): (Vec<f64>, Vec<(usize, Bound)>) = each.unzip();
         if values.is_empty() {
             return None;
         }
-        let mut row = Row::new(case, name, figure.name, figure.unit, values);
-        row.censored = is_least.into_iter().filter(|is_least| *is_least).count();
+        let mut row = Row::new(case, name, figure.name, figure.unit, values).bounded_by(bounds);
         let curves = self.of(contender).map(|own| figure.curve(own));
         row.curve = median_curve(&curves.collect::<Vec<_>>());
         Some(row)
@@ -168,7 +168,8 @@ impl<M> Rounds<M> {
 mod tests {
     use super::super::against;
     use super::*;
-    use crate::histogram::{Latencies, Summary};
+    use crate::histogram::{Latencies, Part, Summary};
+    use crate::pairs::Bar;
     use crate::unit::Unit;
 
     #[test]
@@ -229,12 +230,16 @@ mod tests {
     fn what_did_not_come_before_the_end_is_a_lower_bound() {
         let mut rounds = Rounds::in_turns(3);
         for place in in_turns(3, 4) {
-            // Seconds: the first waits beyond the end in each round, the second in one.
+            // Microseconds: the first waits beyond the end in each round, the second in one.
             let waits = place.contender == 0 || (place.contender == 1 && place.round == 2);
-            rounds.add(place, if waits { 3.0 } else { 0.5 });
+            let mut latencies = Latencies::default();
+            match waits {
+                true => latencies.record_pending_ns(2_000),
+                false => latencies.record_ns(500),
+            }
+            rounds.add(place, latencies.summary());
         }
-        let figure = Figure::new("p99", Unit::Time, |value: &f64| Some(*value));
-        let figure = figure.or_more(|value| *value >= 3.0);
+        let figure = Figure::latency("p99", Part::P50, |summary: &Summary| Some(summary));
         let names = ["tokio".into(), "rewritten".into(), "morpheus".into()];
         let rows = rounds.rows("hogs", &names, &[figure], |_, _| None);
         let censored: Vec<usize> = rows.iter().map(|row| row.censored).collect();
@@ -244,9 +249,64 @@ mod tests {
         });
         let found: Vec<_> = times
             .iter()
-            .map(|row| (row.median, row.n, row.censored))
+            .map(|row| (row.median, row.n, row.censored, row.bound))
             .collect();
-        assert_eq!(found, [(Some(6.0), 4, 4), (Some(1.0), 4, 1)]);
+        let (exact, least) = (Bound::EXACT, Bound::AT_LEAST);
+        assert_eq!(found, [(Some(4.0), 4, 4, least), (Some(1.0), 4, 1, exact)]);
+        // Over a lower bound it is at most this.
+        let named = ("times", Unit::Factor);
+        let times = against(&rows, "tokio", "p99", named, |a, b| a / b);
+        let [rewritten, morpheus] = &times[..] else {
+            panic!("{times:?}");
+        };
+        assert_eq!(
+            (rewritten.censored, rewritten.bounded, rewritten.bound),
+            (1, 4, Bound::of(false, true))
+        );
+        assert_eq!(morpheus.bound, Bound::of(false, true));
+        let judged = |row: &Row, limit| row.clone().held(limit).judged;
+        let (met, open) = (Some(Bar::Met), Some(Bar::Undecided));
+        assert_eq!(judged(morpheus, Limit::AtMost(1.0)), met);
+        assert_eq!(judged(morpheus, Limit::AtMost(0.1)), open);
+        assert_eq!(judged(morpheus, Limit::AtLeast(0.1)), open);
+        assert_eq!(judged(rewritten, Limit::AtMost(1.5)), open);
+    }
+
+    #[test]
+    fn figures_of_other_rounds_are_not_compared() {
+        let mut rounds = Rounds::in_turns(2);
+        for place in in_turns(2, 3) {
+            // Each has no figure in one round, and not in the same.
+            let is_there = place.round != place.contender;
+            rounds.add(place, is_there.then_some(place.round as f64));
+        }
+        let figure = Figure::new("p99", Unit::Time, |value: &Option<f64>| *value);
+        let names = ["tokio".into(), "morpheus".into()];
+        let rows = rounds.rows("hogs", &names, &[figure], |_, _| None);
+        assert_eq!([rows[0].n, rows[1].n], [2, 2]);
+        let named = ("times", Unit::Factor);
+        assert!(rows[1].over(&rows[0], named, |a, b| a / b).is_none());
+        let zero = Row::new("hogs", "tokio", "p99", Unit::Time, vec![0.0]);
+        assert!(zero.over(&zero, named, |a, b| a / b).is_none());
+    }
+
+    #[test]
+    fn a_median_is_a_bound_where_what_is_not_known_could_move_it() {
+        let known = |rounds: [f64; 4], waits: &[usize]| {
+            let known = |round| match waits.contains(&round) {
+                true => Bound::AT_LEAST,
+                false => Bound::EXACT,
+            };
+            let row = Row::new("hogs", "tokio", "p99", Unit::Time, rounds.to_vec());
+            let known = (0..4).map(|round| (round, known(round)));
+            row.bounded_by(known.collect()).bound
+        };
+        let rounds = [1.0, 2.0, 2.05, 9.0];
+        assert_eq!(known(rounds, &[]), Bound::EXACT);
+        assert_eq!(known(rounds, &[3]), Bound::EXACT);
+        // It may be as long as 9: then the median is not 2.025 any more.
+        assert_eq!(known(rounds, &[1]), Bound::AT_LEAST);
+        assert_eq!(known(rounds, &[2, 3]), Bound::AT_LEAST);
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub fn tables(rows: &[Row]) -> String {
             text +=
                 &format!("\n{contender} against {to}, whose own figures stand before the ratios\n");
             for (cases, figures) in view::tables(&own) {
-                text += &of_one(rows, contender, to, &cases, &figures);
+                text += &of_one(rows, &own, to, &cases, &figures);
             }
             text += &lines(limits(&own));
         }
@@ -120,14 +120,14 @@ fn findings(found: &[[String; 6]]) -> String {
 
 /// A column with a cell for each case in which a contender has this figure.
 fn column(
-    rows: &[Row],
+    own: &[&Row],
     cases: &[&str],
     contender: &str,
     figure: &str,
     cell: impl Fn(&Row, &Ratio) -> String,
 ) -> Vec<String> {
     let cell = |case: &&str| {
-        let row = find(rows, case, contender, figure)?;
+        let row = find(own.iter().copied(), case, contender, figure)?;
         Some(cell(row, row.ratio.as_ref()?))
     };
     let cells = cases.iter().map(|case| cell(case).unwrap_or_default());
@@ -136,19 +136,18 @@ fn column(
 
 /// The same figure of the contender that others are compared with.
 fn column_there(rows: &[Row], cases: &[&str], to: &str, figure: &str) -> Vec<String> {
-    let cells = cases
-        .iter()
-        .map(|case| view::median(find(rows, case, to, figure)));
+    let cells = cases.iter().map(|case| view::there(rows, case, to, figure));
     cells.collect()
 }
 
-/// Some figures of one contender.
-fn of_one(rows: &[Row], contender: &str, to: &str, cases: &[&str], figures: &[&str]) -> String {
+/// Some figures of one contender, whose rows are `own`.
+fn of_one(rows: &[Row], own: &[&Row], to: &str, cases: &[&str], figures: &[&str]) -> String {
     let mut table = Table::default();
     table.column("case", 0, named(cases));
     for figure in figures {
-        let column =
-            |cell: &dyn Fn(&Row, &Ratio) -> String| column(rows, cases, contender, figure, cell);
+        let column = |cell: &dyn Fn(&Row, &Ratio) -> String| {
+            column(own, cases, &own[0].contender, figure, cell)
+        };
         table.column(figure, 1, column_there(rows, cases, to, figure));
         table.column("ratio", 0, column(&|_, ratio| shown(ratio)));
         table.column("", 0, column(&|_, ratio| ratio.says().into()));
@@ -164,10 +163,10 @@ fn side_by_side(rows: &[Row], own: &[&Row], to: &str, figure: &str) -> String {
     table.column("case", 0, named(&cases));
     table.column(to, 1, column_there(rows, &cases, to, figure));
     for contender in &contenders {
-        let ratios = column(rows, &cases, contender, figure, |_, ratio| median(ratio));
+        let ratios = column(own, &cases, contender, figure, |_, ratio| median(ratio));
         table.column(contender, 0, ratios);
     }
-    let noise = column(rows, &cases, contenders[0], figure, |row, _| noise(row));
+    let noise = column(own, &cases, contenders[0], figure, |row, _| noise(row));
     table.column("A/A", 0, noise);
     table.render(WIDTH)
 }
@@ -254,6 +253,24 @@ mod tests {
             "morpheus, rate at least 0.990 times as much: met by 0 of 1; missed: mean of 2.",
         ];
         assert_has(&tables(&all), &expected);
+    }
+
+    #[test]
+    fn each_of_two_baselines_has_its_own_ratios() {
+        let mut all = rows("spawn", 12, 0.5, Some(Limit::AtLeast(0.97)));
+        let mut more = rows("spawn", 12, 0.9, Some(Limit::AtLeast(0.97)));
+        more[0].contender = "tokio+32".into();
+        more[0].median = Some(777.0);
+        more[1].ratio.as_mut().unwrap().to = "tokio+32".into();
+        all.extend(more);
+        let text = tables(&all);
+        let (first, second) = text.split_once("against tokio+32").unwrap();
+        assert_has(first, &["1,001  0.500", "missed: spawn"]);
+        assert_has(second, &["777  0.901", "missed: spawn"]);
+        let documents = super::super::markdown::tables(&all);
+        let (first, second) = documents.split_once("| case | tokio+32: rate").unwrap();
+        assert_has(first, &["| spawn | 1,001 | **0.500**"]);
+        assert_has(second, &["| spawn | 777 | **0.901**"]);
     }
 
     #[test]

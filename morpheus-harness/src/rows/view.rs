@@ -109,7 +109,7 @@ pub fn findings(rows: &[Row]) -> Vec<[String; 6]> {
         Some([
             row.contender.clone(),
             format!("{}: {}", row.case, row.figure),
-            median(find(rows, &row.case, &ratio.to, &row.figure)),
+            there(rows, &row.case, &ratio.to, &row.figure),
             times,
             noise(row),
             finding.says().to_owned(),
@@ -118,15 +118,17 @@ pub fn findings(rows: &[Row]) -> Vec<[String; 6]> {
     rows.iter().filter_map(line).collect()
 }
 
-/// The median of a row in its unit, with `≥` where it is only known to be at least this; nothing where there is none.
+/// The median of the contender that others are compared with; it may be compared with another itself.
+pub fn there(rows: &[Row], case: &str, to: &str, figure: &str) -> String {
+    let own = rows.iter().filter(|row| row.ratio.is_none());
+    median(find(own, case, to, figure).or_else(|| find(rows, case, to, figure)))
+}
+
+/// The median of a row in its unit, with `≥` where it is only known to be at least this, and `≤` likewise; nothing where there is none.
 pub fn median(row: Option<&Row>) -> String {
     let shown = row.and_then(|row| {
         let median = row.unit.show(row.median?);
-        Some(if row.is_least() {
-            format!("≥ {median}")
-        } else {
-            median
-        })
+        Some(format!("{}{median}", row.bound.sign()))
     });
     shown.unwrap_or_default()
 }

@@ -3,6 +3,7 @@
 use super::drawing::{Anchor, Drawing, Ink, MARK, SMALL, Shape, TEXT, WIDTH};
 use super::font::{self, Weight};
 use super::scale::{Kind, Scale};
+use crate::rows::Bound;
 use crate::unit::Unit;
 
 /// Things that are compared.
@@ -26,8 +27,8 @@ pub struct Row {
     pub slot: usize,
     /// The number; none where there is none.
     pub value: Option<f64>,
-    /// Whether the number is only known to be at least this.
-    pub is_least: bool,
+    /// How well it is known.
+    pub known: Bound,
     /// Where it lies.
     pub interval: Option<(f64, f64)>,
     /// Where a thing that is compared with itself lies: a difference within this says nothing.
@@ -109,8 +110,7 @@ pub fn draw(plot: &Rows) -> Drawing {
 
 fn number(row: &Row, unit: Unit) -> String {
     match row.value {
-        Some(value) if row.is_least => format!("≥ {}", unit.show(value)),
-        Some(value) => unit.show(value),
+        Some(value) => format!("{}{}", row.known.sign(), unit.show(value)),
         None if row.instead.is_empty() => "–".into(),
         None => font::fit(&row.instead, TEXT, Weight::Regular, 130.0),
     }

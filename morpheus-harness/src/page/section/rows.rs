@@ -10,7 +10,7 @@ use crate::page::plot::lines::Across;
 use crate::page::plot::rows::Row as Mark;
 use crate::rows::text::{held, limits};
 use crate::rows::view::{self, find};
-use crate::rows::{P50, Ratio, Row};
+use crate::rows::{Bound, P50, Ratio, Row};
 use crate::unit::Unit;
 use crate::{envelope, histogram};
 
@@ -138,7 +138,7 @@ fn in_turns(case: &str, about: String, own: &[&Row]) -> Figure {
         marks.push(Mark {
             label: contender.into(),
             value: first.and_then(|row| row.median),
-            is_least: first.is_some_and(|row| row.is_least()),
+            known: first.map_or(Bound::EXACT, |row| row.bound),
             interval: first.and_then(|row| row.low.zip(row.high)),
             ..Mark::default()
         });
@@ -347,7 +347,7 @@ mod tests {
             Row::new("idle", contender, figure, Unit::Bytes, vec![bytes; 6])
         };
         let mut least = row("tokio+32", "resident", 2_048.0);
-        least.censored = 6;
+        least.bound = Bound::AT_LEAST;
         let rows = [
             row("tokio", "resident", 2_048.0),
             row("tokio", "heap", 1_024.0),
