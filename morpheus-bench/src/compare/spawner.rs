@@ -9,13 +9,15 @@ use std::future::Future;
 
 use tokio::task::JoinHandle;
 
+/// What a task of a case is: a future that goes from thread to thread, and its result likewise.
+pub trait Task: Future<Output: Send + 'static> + Send + 'static {}
+
+impl<F: Future<Output: Send + 'static> + Send + 'static> Task for F {}
+
 /// How the tasks of a case are started, by code that is in a runtime's context.
 pub trait Spawner: 'static {
     /// Starts a task.
-    fn spawn<F>(future: F) -> JoinHandle<F::Output>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static;
+    fn spawn<F: Task>(future: F) -> JoinHandle<F::Output>;
 }
 
 /// As a library does it: the task is not watched.
@@ -27,11 +29,7 @@ pub struct Watched;
 impl Spawner for Plain {
     #[inline]
     #[track_caller]
-    fn spawn<F>(future: F) -> JoinHandle<F::Output>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
+    fn spawn<F: Task>(future: F) -> JoinHandle<F::Output> {
         tokio::spawn(future)
     }
 }
@@ -39,11 +37,7 @@ impl Spawner for Plain {
 impl Spawner for Watched {
     #[inline]
     #[track_caller]
-    fn spawn<F>(future: F) -> JoinHandle<F::Output>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
+    fn spawn<F: Task>(future: F) -> JoinHandle<F::Output> {
         morpheus_runtime::spawn(future)
     }
 }
