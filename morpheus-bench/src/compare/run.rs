@@ -50,9 +50,9 @@ pub fn measure(options: &Options) -> Envelope<Options> {
     let cases = options.cases();
     let each = START + Duration::from_secs_f64(options.window_ms * WINDOWS / 1e3);
     let measurements = 1 + options.pairs * (options.runtime.len() + 2);
-    let all = cases.len() * options.against.len() * measurements;
-    let mut progress = Progress::new(each * all as u32, options.json);
-    let mut unsettled = Unsettled::default();
+    let expected = each * (cases.len() * options.against.len() * measurements) as u32;
+    let mut progress = Progress::new(expected, options.json);
+    let (mut all, mut unsettled) = (0, 0);
     for against in &options.against {
         for case in &cases {
             if interrupt::happened() {
@@ -79,12 +79,15 @@ pub fn measure(options: &Options) -> Envelope<Options> {
             if let Err(why) = fill(&mut rounds, &contenders, options.pairs, measure) {
                 found.failed.push(format!("{}: {why}", case.name));
             }
-            unsettled.count(&rounds);
+            all += rounds.all().count();
+            unsettled += rounds.all().filter(|measured| !measured.settled).count();
             found.rows.extend(rows(case, &contenders, &rounds));
         }
     }
     progress.clear();
-    found.notes.extend(unsettled.note());
+    found.notes.extend((unsettled > 0).then(|| {
+        format!("{unsettled} of {all} measurements began before the warm-up had settled.")
+    }));
     let cpus = host::cpus();
     let shared = options.workers > cpus;
     found.notes.extend(shared.then(|| {
@@ -131,27 +134,6 @@ fn means_of(rows: &[Row]) -> Vec<Row> {
     means(rows, counts, |row| {
         (row.figure == RATE).then_some(MEAN_LIMIT)
     })
-}
-
-/// Measurements, and how many of them began before the warm-up had settled.
-#[derive(Default)]
-struct Unsettled {
-    all: usize,
-    unsettled: usize,
-}
-
-impl Unsettled {
-    fn count(&mut self, rounds: &Rounds<Measurement>) {
-        self.all += rounds.all().count();
-        self.unsettled += rounds.all().filter(|measured| !measured.settled).count();
-    }
-
-    fn note(&self) -> Option<String> {
-        let Self { all, unsettled } = self;
-        (*unsettled > 0).then(|| {
-            format!("{unsettled} of {all} measurements began before the warm-up had settled.")
-        })
-    }
 }
 
 /// glibc gives the top of its heap back to the kernel when more than 128 KiB are free there. Whether that happens after a batch of
