@@ -23,7 +23,7 @@ const FLAG_PLUS: &str = "morpheus-flag+";
 const MOST_SPARES: usize = 4_000;
 
 /// A runtime that cases run on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contender {
     /// Which.
     pub runtime: Runtime,
@@ -113,14 +113,14 @@ impl FromStr for Contender {
                 format!("'{name}': after the plus stands a number of spares, at most {MOST_SPARES}")
             })
         });
-        let spares = spares.transpose()?;
-        if spares.is_some() || own == runtime.to_string() {
-            return Ok(Self {
-                runtime,
-                watched,
-                spares,
-                no_lifo,
-            });
+        let found = Self {
+            runtime,
+            watched,
+            spares: spares.transpose()?,
+            no_lifo,
+        };
+        if found.spares.is_some() || own == runtime.to_string() {
+            return Ok(found);
         }
         if watched {
             return Err(format!(
@@ -132,12 +132,7 @@ impl FromStr for Contender {
                 "'{name}' has none of tokio's sync, time and net, which the cases use, so that other code would be \
                  compared: there are {KNOWN}"
             )),
-            Ok(runtime) => Ok(Self {
-                runtime,
-                watched,
-                spares,
-                no_lifo,
-            }),
+            Ok(runtime) => Ok(Self { runtime, ..found }),
             Err(error) if error.contains("at most") => Err(error),
             Err(_) => Err(format!("unknown runtime '{name}': there are {KNOWN}")),
         }

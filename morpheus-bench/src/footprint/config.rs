@@ -90,10 +90,8 @@ pub enum Part {
 /// Morpheus with this many spares, or with its default.
 pub fn morpheus(spares: Option<usize>) -> Contender {
     Contender {
-        runtime: Runtime::Morpheus,
-        watched: false,
         spares,
-        no_lifo: false,
+        ..Contender::default()
     }
 }
 
@@ -101,7 +99,7 @@ pub fn morpheus(spares: Option<usize>) -> Contender {
 pub fn tokio(extra: usize) -> Contender {
     Contender {
         runtime: Runtime::tokio(extra, false),
-        ..morpheus(None)
+        ..Contender::default()
     }
 }
 
