@@ -150,23 +150,15 @@ fn compare(
 
 /// Which features win, which do not under any load, and which cost something.
 fn conclusions(compared: &[(Feature, Case, Row)]) -> Vec<String> {
-    let features = distinct(compared.iter().map(|(feature, ..)| &feature.name));
-    let under = |name: &String, finding: Finding| -> Vec<&str> {
-        let own = compared
-            .iter()
-            .filter(|(feature, ..)| feature.name == *name);
+    let features = distinct(compared.iter().map(|(feature, ..)| feature.name.as_str()));
+    let under = |name: &str, finding: Finding| -> Vec<&str> {
+        let own = compared.iter().filter(|(feature, ..)| feature.name == name);
         own.filter(|(.., row)| row.finding == Some(finding))
             .map(|(.., row)| row.case.as_str())
             .collect()
     };
-    let winning = |name: &&&String| !under(name, Finding::Wins).is_empty();
-    let wins: Vec<&str> = features
-        .iter()
-        .filter(winning)
-        .map(|name| name.as_str())
-        .collect();
-    let others = features.iter().filter(|name| !winning(name));
-    let others: Vec<&str> = others.map(|name| name.as_str()).collect();
+    let wins = |name: &&str| !under(name, Finding::Wins).is_empty();
+    let (wins, others): (Vec<&str>, Vec<&str>) = features.iter().copied().partition(wins);
     let mut lines = vec![format!(
         "{} of {} features win under a load: {}.",
         wins.len(),
