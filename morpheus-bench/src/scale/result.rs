@@ -84,35 +84,31 @@ impl Measured {
         }
     }
 
+    fn new(value: f64, count: u64, wall_ns: u64) -> Self {
+        Self {
+            value: Some(value),
+            count,
+            wall_ns,
+            ..Self::default()
+        }
+    }
+
     /// A part of the CPU time that there was.
     pub fn part(value: f64, cpu_ns: u64, wall_ns: u64) -> Self {
         Self {
-            value: Some(value),
-            count: 1,
-            wall_ns,
             cpu_ns: Some(cpu_ns),
-            ..Self::default()
+            ..Self::new(value, 1, wall_ns)
         }
     }
 
     /// The longest of some waits.
     pub fn longest(longest_ns: u64, count: u64, wall_ns: u64) -> Self {
-        Self {
-            value: Some(longest_ns as f64),
-            count,
-            wall_ns,
-            ..Self::default()
-        }
+        Self::new(longest_ns as f64, count, wall_ns)
     }
 
     /// The rate of `count` events in `wall_ns`.
     pub fn rate(count: u64, wall_ns: u64) -> Self {
-        Self {
-            value: Some(count as f64 * 1e9 / wall_ns.max(1) as f64),
-            count,
-            wall_ns,
-            ..Self::default()
-        }
+        Self::new(count as f64 * 1e9 / wall_ns.max(1) as f64, count, wall_ns)
     }
 }
 
