@@ -113,13 +113,7 @@ pub fn cpu(pids: &[u32]) -> Vec<Duration> {
 
 /// The CPUs that they had together between two readings; `None` without neighbours.
 pub fn share(first: &[Duration], last: &[Duration], elapsed: Duration) -> Option<f64> {
-    if first.is_empty() {
-        return None;
-    }
-    let used: Duration = last
-        .iter()
-        .zip(first)
-        .map(|(a, b)| a.saturating_sub(*b))
-        .sum();
-    Some(used.as_secs_f64() / elapsed.as_secs_f64())
+    let both = last.iter().zip(first);
+    let used: Duration = both.map(|(last, first)| last.saturating_sub(*first)).sum();
+    (!first.is_empty()).then(|| used.as_secs_f64() / elapsed.as_secs_f64())
 }
