@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize};
 use morpheus_harness::arguments::name_of;
 
 /// How the kernel schedules a thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// The ordinary one.
+    #[default]
     Other,
     /// Real-time: until it sleeps or yields.
     Fifo,

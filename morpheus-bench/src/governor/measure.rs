@@ -68,7 +68,7 @@ impl Window {
 }
 
 /// The measurements of a run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Measured {
     /// Every window that was begun after the warm-up.
     pub windows: Vec<Window>,
@@ -167,10 +167,7 @@ impl<'a> Series<'a> {
             origin: None,
             measured: Measured {
                 windows,
-                settled: None,
-                not_begun: 0,
-                policy: Policy::Other,
-                refused: None,
+                ..Measured::default()
             },
         }
     }

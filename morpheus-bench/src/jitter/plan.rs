@@ -22,7 +22,7 @@ const ROUNDS: usize = 10;
 const WARMUP_MOST: Duration = Duration::from_secs(2);
 
 /// One kind of sleep, and what was measured of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Series {
     /// How the threads sleep.
     pub sleeper: Sleeper,
@@ -47,12 +47,7 @@ impl Series {
         Self {
             sleeper,
             load,
-            lateness: Latencies::default(),
-            values: Vec::new(),
-            tid: 0,
-            slack_ns: 0,
-            idle: Vec::new(),
-            elapsed_us: 0,
+            ..Self::default()
         }
     }
 

@@ -11,16 +11,17 @@ use crate::pace::Pace;
 use crate::policy::Policy;
 
 /// The system call that a thread sleeps in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Call {
     /// `clock_nanosleep` until a time.
+    #[default]
     Nanosleep,
     /// `pselect` on nothing, for the time that is left.
     Select,
 }
 
 /// How a thread sleeps.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Sleeper {
     /// For how long.
     pub interval: Duration,
