@@ -37,14 +37,9 @@ impl Sample {
     /// A line of the log, without its end.
     pub fn csv(&self) -> String {
         let cpus: Vec<String> = self.cpus.iter().map(usize::to_string).collect();
-        let cells = [
-            format!("{:.3}", self.elapsed_ms),
-            self.policy.clone(),
-            cpus.join(" "),
-            self.governor.clone(),
-            self.khz.map_or(String::new(), |khz| khz.to_string()),
-        ];
-        cells.join(",")
+        let (cpus, ms) = (cpus.join(" "), self.elapsed_ms);
+        let khz = self.khz.map(|khz| khz.to_string()).unwrap_or_default();
+        format!("{ms:.3},{},{cpus},{},{khz}", self.policy, self.governor)
     }
 }
 
