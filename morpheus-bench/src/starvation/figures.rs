@@ -22,8 +22,12 @@ pub const NEIGHBOURS: &str = "neighbours' CPU";
 pub const WAKEUPS: &str = "wakeups";
 pub const CONTROLLER: &str = "controller";
 
-/// A figure of the runtime's counts of its own interventions: a name, and the field of [`Escalations`].
+/// A figure of the runtime's counts of its own interventions: a name, and the field of [`Escalations`]; where the link tells of
+/// events, the kind of figure, too.
 macro_rules! escalation {
+    ($name:literal, $kind:ident, $field:ident) => {
+        Figure::$kind($name, |run| Some(linked(run)?.$field as f64))
+    };
     ($name:literal, $field:ident) => {
         Figure::count($name, |run| Some(run.escalations.as_ref()?.$field as f64))
     };
@@ -59,13 +63,9 @@ pub const FIGURES: [Figure<RunResult>; 39] = [
     escalation!("demotions", demotions),
     escalation!("throttles", throttles),
     escalation!("most spares", spares_peak),
-    Figure::count("link's events", |run| Some(linked(run)?.link_events as f64)),
-    Figure::time("detected p99", |run| {
-        Some(linked(run)?.detection_p99_ns as f64)
-    }),
-    Figure::time("replaced p99", |run| {
-        Some(linked(run)?.takeover_p99_ns as f64)
-    }),
+    escalation!("link's events", count, link_events),
+    escalation!("detected p99", time, detection_p99_ns),
+    escalation!("replaced p99", time, takeover_p99_ns),
     // From the time at which the wake was meant to be.
     Figure::latency("meant wake p99", Part::P99, |run: &RunResult| {
         Some(&run.wake_intended_ns)
@@ -77,9 +77,7 @@ pub const FIGURES: [Figure<RunResult>; 39] = [
     escalation!("convictions", convictions),
     escalation!("polls in place", in_place_polls),
     escalation!("most in place", in_place_peak),
-    Figure::time("detected p50", |run| {
-        Some(linked(run)?.detection_p50_ns as f64)
-    }),
+    escalation!("detected p50", time, detection_p50_ns),
     Figure::count("wakes", |run| {
         Some(run.wake_ns.n as f64).filter(|n| *n > 0.0)
     }),
