@@ -182,23 +182,18 @@ fn percent(share: f64) -> String {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |f: &mut fmt::Formatter<'_>, difference: Median, noise: f64| {
-            let [median, low, high] =
-                [difference.median, difference.low, difference.high].map(percent);
-            let noise = percent(noise);
-            let noise = noise.trim_start_matches('+');
-            write!(f, "{median} ({low} to {high}; A/A ±{noise})")
-        };
-        match *self {
+        let (Median { median, low, high }, noise, finding) = match *self {
             Self::TooFew { pairs } => {
-                write!(f, "n too small: {pairs} pairs, {LEAST_PAIRS} are needed")
+                return write!(f, "n too small: {pairs} pairs, {LEAST_PAIRS} are needed");
             }
             Self::InsideNoise { difference, noise } => {
-                shown(f, difference, noise)?;
-                f.write_str(": no difference beyond the noise")
+                (difference, noise, ": no difference beyond the noise")
             }
-            Self::Differs { difference, noise } => shown(f, difference, noise),
-        }
+            Self::Differs { difference, noise } => (difference, noise, ""),
+        };
+        let [median, low, high, noise] = [median, low, high, noise].map(percent);
+        let noise = noise.trim_start_matches('+');
+        write!(f, "{median} ({low} to {high}; A/A ±{noise}){finding}")
     }
 }
 

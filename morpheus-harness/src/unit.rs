@@ -54,7 +54,7 @@ impl Unit {
     pub fn show(self, value: f64) -> String {
         let is_whole = value == value.round() || value.abs() >= 1e3;
         if self == Self::Count && value.abs() < 1e6 && is_whole {
-            return sign(value) + &crate::report::count(value.abs().round() as u64);
+            return sign(value).to_owned() + &crate::report::count(value.abs().round() as u64);
         }
         // Near 1 what matters is the difference to it.
         if self == Self::Factor && (value - 1.0).abs() < 0.1 {
@@ -80,12 +80,8 @@ impl Unit {
     }
 }
 
-fn sign(value: f64) -> String {
-    if value < 0.0 {
-        "−".into()
-    } else {
-        String::new()
-    }
+fn sign(value: f64) -> &'static str {
+    if value < 0.0 { "−" } else { "" }
 }
 
 /// Formats with this many significant digits, without an exponent.
@@ -102,7 +98,7 @@ fn digits(value: f64, significant: i32) -> String {
     // Rounding may have brought one digit more: 9.999 to 10.0.
     let magnitude = rounded.log10().floor() as i32;
     let decimals = (significant - 1 - magnitude).clamp(0, 9) as usize;
-    sign(value) + &format!("{rounded:.decimals$}")
+    format!("{}{rounded:.decimals$}", sign(value))
 }
 
 /// Without zeros at the end.
