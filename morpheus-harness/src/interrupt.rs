@@ -41,6 +41,11 @@ fn remember(signals: &[libc::c_int]) {
     }
 }
 
+/// These, one after the other, until the program is interrupted: none begins after that.
+pub fn until<T>(items: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+    items.into_iter().take_while(|_| !happened())
+}
+
 /// Whether it was pressed.
 #[inline]
 pub fn happened() -> bool {

@@ -54,10 +54,7 @@ pub fn measure(options: &Options) -> Envelope<Options> {
     let mut progress = Progress::new(expected, options.json);
     let (mut all, mut unsettled) = (0, 0);
     for against in &options.against {
-        for case in &cases {
-            if interrupt::happened() {
-                break;
-            }
+        for case in interrupt::until(&cases) {
             found.begin(case.name, case.operation);
             let contenders: Vec<Contender> = std::iter::once(*against)
                 .chain(options.runtime.iter().copied())

@@ -29,10 +29,7 @@ pub fn main() -> ExitCode {
 fn measure(options: &Options) -> Envelope<Options> {
     let mut found = Envelope::new("escalation", options.clone());
     let neighbours = Neighbours::own(options.neighbours.into());
-    for part in &options.only {
-        if interrupt::happened() {
-            break;
-        }
+    for part in interrupt::until(&options.only) {
         let measured = match (&neighbours, part) {
             (Err(why), _) => Err(why.clone()),
             (_, Part::Request) => request::measure(options, &mut found),

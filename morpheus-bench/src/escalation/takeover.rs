@@ -57,10 +57,7 @@ pub fn measure(options: &Options, envelope: &mut Envelope<Options>) -> Result<()
     let each = SETTLES + (COMPUTES + Duration::from_micros(200)) * options.chain.into();
     let mut progress = Progress::new(each * options.chains.into(), options.json);
     let mut seen = Seen::default();
-    for chain in 0..options.chains {
-        if interrupt::happened() {
-            break;
-        }
+    for chain in interrupt::until(0..options.chains) {
         progress.say(format!("chain {} of {}", chain + 1, options.chains));
         let mut builder = builder();
         builder

@@ -98,10 +98,7 @@ impl Session<'_> {
         let conditions: Vec<&Condition> = ready.conditions.iter().collect();
         let mut scheduler: Option<Scheduler> = None;
         let mut without: Vec<&Condition> = Vec::new();
-        for (repeat, condition) in interleaved(&conditions, ready.repeats) {
-            if interrupt::happened() {
-                break;
-            }
+        for (repeat, condition) in interrupt::until(interleaved(&conditions, ready.repeats)) {
             if without.contains(&condition) {
                 continue;
             }

@@ -138,10 +138,7 @@ pub fn measure(options: &Options) -> Result<(Vec<Series>, String), String> {
     progress.say("warm-up".into());
     let warmup = warm_up(all[0].sleeper, (expected / 10).min(WARMUP_MOST))?;
     let mut busy = Neighbours::default();
-    for place in rounds::in_turns(all.len(), pieces.len()) {
-        if interrupt::happened() {
-            break;
-        }
+    for place in interrupt::until(rounds::in_turns(all.len(), pieces.len())) {
         let (series, loops) = (&mut all[place.contender], pieces[place.round]);
         let sleeper = series.sleeper;
         if busy.pids().len() != series.load {

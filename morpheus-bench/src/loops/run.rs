@@ -61,10 +61,7 @@ async fn all(mut found: Envelope<Options>) -> Result<Envelope<Options>, String> 
     let each = Duration::from_secs_f64(options.window_ms / 1e3) * (kinds * options.pairs) as u32;
     let mut progress = Progress::new(each * cases.len() as u32, options.json);
     let mut data = Data::new();
-    for case in cases {
-        if interrupt::happened() {
-            break;
-        }
+    for case in interrupt::until(cases) {
         progress.say(case.name.to_owned());
         let mut rounds = Rounds::new(Form::COMPARED.len());
         if let Err(why) = fill(case, &options, &mut data, &progress, &mut rounds).await {
@@ -129,10 +126,7 @@ async fn fill(
         forms.push((form, passes_in(calibrate(case, form, data, block).await?)));
     }
     let mut done = Duration::ZERO;
-    for place in rounds::order(Form::COMPARED.len(), options.pairs) {
-        if interrupt::happened() {
-            return Ok(());
-        }
+    for place in interrupt::until(rounds::order(Form::COMPARED.len(), options.pairs)) {
         let (form, passes) = forms[place.contender];
         let took = timed(case, form, data, block, passes).await?;
         rounds.add(place, took);

@@ -63,7 +63,7 @@ pub fn measure(options: &Options, chosen: &[Case]) -> Result<Report, String> {
         for iteration in 0..options.iterations {
             // By its number, as each may be made in a boot of its own.
             let number = options.first_iteration + iteration;
-            for contender in in_order(options, number) {
+            for contender in interrupt::until(in_order(options, number)) {
                 measuring.contender(contender, count, number);
             }
         }
@@ -104,19 +104,13 @@ struct Measuring<'a> {
 impl Measuring<'_> {
     /// All cases under one scheduler.
     fn contender(&mut self, contender: &Contender, cpus: usize, iteration: usize) {
-        if interrupt::happened() {
-            return;
-        }
         self.progress.say(format!("starting {contender}"));
         let arguments: &[&str] = match self.options.ablation {
             Some(_) => &[features::WITHOUT_DATABASE],
             None => &[],
         };
         let mut in_force = contender.put_in_force_with(arguments, Path::new(scx::DIRECTORY));
-        for case in self.options.cases_under(contender, self.chosen) {
-            if interrupt::happened() {
-                return;
-            }
+        for case in interrupt::until(self.options.cases_under(contender, self.chosen)) {
             let what = format!("{contender}, {}, iteration {iteration}", case.name());
             self.progress.say(what.clone());
             if case == Case::Reload && !matches!(contender, Contender::Program(_)) {

@@ -124,10 +124,7 @@ impl<'a> Bench<'a> {
     ) -> Vec<RunResult> {
         let mut rounds = Rounds::in_turns(runtimes.len());
         let mut runs = Vec::new();
-        for place in rounds::in_turns(runtimes.len(), count) {
-            if interrupt::happened() {
-                break;
-            }
+        for place in interrupt::until(rounds::in_turns(runtimes.len(), count)) {
             let runtime = runtimes[place.contender];
             self.progress
                 .say(format!("{runtime}, round {} of {count}", place.round + 1));

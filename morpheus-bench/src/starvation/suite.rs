@@ -33,15 +33,9 @@ pub fn main(options: &Options, workload: &Workload) -> ExitCode {
     let cases = groups.iter().flat_map(|group| &group.cases);
     let total = cases.map(|case| time(case, options)).sum();
     let mut bench = Bench::new(options, total);
-    for group in &groups {
+    for group in interrupt::until(&groups) {
         // A group that was not begun has no bars.
-        if interrupt::happened() {
-            break;
-        }
-        for case in &group.cases {
-            if interrupt::happened() {
-                break;
-            }
+        for case in interrupt::until(&group.cases) {
             let about = format!("{}; {}", group.about, title(&case.workload));
             found.begin(case.name, &about);
             let (runtimes, rounds) = (runtimes(case, options), rounds(case, options));

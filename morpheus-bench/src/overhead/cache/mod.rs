@@ -149,10 +149,7 @@ pub fn measure(
                 .notes
                 .push("The buffer that is walked through is locked.".into());
         }
-        for bytes in sizes {
-            if interrupt::happened() {
-                break;
-            }
+        for bytes in interrupt::until(sizes) {
             let (kib, name) = (bytes >> 10, format!("{} KiB", count(bytes as u64 >> 10)));
             steps
                 .progress
