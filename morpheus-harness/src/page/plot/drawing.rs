@@ -137,11 +137,16 @@ impl Drawing {
 
     /// Adds text.
     pub fn text(&mut self, at: Place, text: &str, size: f64, anchor: Anchor, ink: Ink) {
+        self.write(at, text, size, (Weight::Regular, anchor, ink));
+    }
+
+    fn write(&mut self, at: Place, text: &str, size: f64, look: (Weight, Anchor, Ink)) {
+        let (text, (weight, anchor, ink)) = (text.into(), look);
         self.shapes.push(Shape::Text {
             at,
-            text: text.into(),
+            text,
             size,
-            weight: Weight::Regular,
+            weight,
             anchor,
             ink,
         });
@@ -163,14 +168,7 @@ impl Drawing {
 
     /// Adds a heading.
     pub fn heading(&mut self, at: Place, text: &str, size: f64) {
-        self.shapes.push(Shape::Text {
-            at,
-            text: text.into(),
-            size,
-            weight: Weight::Bold,
-            anchor: Anchor::Start,
-            ink: Ink::Text,
-        });
+        self.write(at, text, size, (Weight::Bold, Anchor::Start, Ink::Text));
     }
 
     /// The same with a title, what it shows, and where it was measured: a picture that stands alone.

@@ -69,7 +69,10 @@ pub fn draw(plot: &Rows) -> Drawing {
     let ticks = axis(&mut drawing, &scale, plot.unit, (left, right), bottom);
     let reference = plot.reference.as_ref().map(|(value, _)| x(*value));
     if let Some((value, name)) = &plot.reference {
-        centred(&mut drawing, x(*value), top - 6.0, name);
+        let half = font::width(name, SMALL, Weight::Regular) / 2.0;
+        let middle = x(*value).clamp(half, (WIDTH - half).max(half));
+        let place = (middle, top - 6.0);
+        drawing.text(place, name, SMALL, Anchor::Middle, Ink::Reference);
     }
     let mut y = top;
     for (name, rows) in &plot.groups {
@@ -161,12 +164,6 @@ fn grid(
     if let Some(x) = reference {
         drawing.dashed(vec![(x, top), (x, bottom)], Ink::Reference, 1.2);
     }
-}
-
-fn centred(drawing: &mut Drawing, x: f64, y: f64, text: &str) {
-    let half = font::width(text, SMALL, Weight::Regular) / 2.0;
-    let x = x.clamp(half, (WIDTH - half).max(half));
-    drawing.text((x, y), text, SMALL, Anchor::Middle, Ink::Reference);
 }
 
 fn shape(
