@@ -173,10 +173,11 @@ fn facts(host: &Value) -> Vec<(String, String)> {
     let slack = number(host, "timer_slack_ns");
     let floor = number(host, "clock_floor_ns").map(|ns| format!(", floor {ns} ns"));
     let clock = text(host, "clocksource").map(|name| name + &floor.unwrap_or_default());
-    let takes_slices = match yes(host, "short_slices") {
-        true => "taken",
-        false => "not taken",
-    };
+    let longest = number(host, "idle_limit_us").map(|us| format!("{us} µs"));
+    let slices = at(host, "short_slices").map(|_| match yes(host, "short_slices") {
+        true => "taken".into(),
+        false => "not taken".into(),
+    });
     let facts = [
         ("Kernel", text(host, "kernel")),
         ("CPU", text(host, "cpu")),
@@ -185,16 +186,10 @@ fn facts(host: &Value) -> Vec<(String, String)> {
         ("Preemption", text(host, "preemption")),
         ("Governor", text(host, "governor").or(Some(none))),
         ("Idle states", Some(texts(host, "idle_states").join(", "))),
-        (
-            "Longest wakeup allowed",
-            number(host, "idle_limit_us").map(|us| format!("{us} µs")),
-        ),
+        ("Longest wakeup allowed", longest),
         ("Timer slack", slack.map(|ns| Unit::Time.tick(ns, ns))),
         ("Clock", clock),
-        (
-            "Short slices",
-            at(host, "short_slices").map(|_| takes_slices.into()),
-        ),
+        ("Short slices", slices),
         ("User id", number(host, "uid").map(|uid| uid.to_string())),
     ];
     let known = |(name, fact): (&str, Option<String>)| Some((name.to_owned(), fact?));
