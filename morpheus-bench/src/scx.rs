@@ -5,9 +5,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use morpheus_harness::host;
+use morpheus_harness::{clock, host};
 
 use crate::{bustle, neighbours};
 
@@ -17,6 +17,8 @@ pub const DIRECTORY: &str = "/sys/kernel/sched_ext";
 const ADDED: &str = "/add";
 /// A scheduler that is not there by then does not come.
 const WITHIN: Duration = Duration::from_secs(30);
+/// It is looked at this often meanwhile.
+const LOOK: Duration = Duration::from_millis(20);
 /// It has to settle: the first tasks are moved over.
 const SETTLING: Duration = Duration::from_millis(500);
 
@@ -89,12 +91,7 @@ impl Scheduler {
             directory: directory.to_owned(),
             last_words: stderr.map(|stderr| std::thread::spawn(move || last_line(stderr))),
         };
-        let begun = Instant::now();
-        let mut ended = false;
-        while !is_loaded(directory) && !ended && begun.elapsed() < WITHIN {
-            std::thread::sleep(Duration::from_millis(20));
-            ended = !matches!(scheduler.child.try_wait(), Ok(None));
-        }
+        clock::within(WITHIN, LOOK, || is_loaded(directory) || !scheduler.runs());
         if !is_loaded(directory) {
             // So that there is an end of what it says.
             let _ = scheduler.child.kill();
@@ -120,6 +117,10 @@ impl Scheduler {
         }
     }
 
+    fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// The last thing that a program has said which has ended.
     fn last_words(&mut self) -> String {
         let said = self.last_words.take().and_then(|said| said.join().ok());
@@ -137,13 +138,10 @@ fn last_line(stderr: ChildStderr) -> String {
 impl Drop for Scheduler {
     fn drop(&mut self) {
         let _bustle = bustle::start();
-        if matches!(self.child.try_wait(), Ok(None)) {
+        if self.runs() {
             // SAFETY: a signal to our own child, which has not been waited for.
             unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGINT) };
-            let begun = Instant::now();
-            while matches!(self.child.try_wait(), Ok(None)) && begun.elapsed() < WITHIN {
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            clock::within(WITHIN, LOOK, || !self.runs());
         }
         // Whatever it still does: the kernel ends the scheduler of a process that is gone.
         let _ = self.child.kill();

@@ -52,6 +52,18 @@ pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC).unwrap_or_default().as_nanos() as u64
 }
 
+/// Waits until something is so, and looks after each `pause`. Whether it came to be so within `bound`.
+pub fn within(bound: Duration, pause: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    while !is_so() {
+        if begun.elapsed() >= bound {
+            return false;
+        }
+        std::thread::sleep(pause);
+    }
+    true
+}
+
 /// Sleeps until `at`, or not at all when that has passed.
 #[inline]
 pub fn sleep_until(at: Instant) {

@@ -4,9 +4,9 @@ use std::fmt;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use morpheus_harness::{supervised, thread};
+use morpheus_harness::{clock, supervised, thread};
 use morpheus_runtime::{Metrics, Watch as _};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -197,13 +197,12 @@ async fn wait<const KEPT: usize>(polled: Arc<AtomicUsize>) {
 }
 
 fn wait_for(polled: &AtomicUsize, count: usize) -> Result<(), String> {
-    let until = Instant::now() + POLLED_WITHIN;
-    while polled.load(Relaxed) < count {
-        if Instant::now() >= until {
-            let polled = polled.load(Relaxed);
-            return Err(format!("only {polled} of {count} tasks were polled"));
-        }
-        std::thread::sleep(Duration::from_millis(1));
+    let pause = Duration::from_millis(1);
+    match clock::within(POLLED_WITHIN, pause, || polled.load(Relaxed) >= count) {
+        true => Ok(()),
+        false => Err(format!(
+            "only {} of {count} tasks were polled",
+            polled.load(Relaxed)
+        )),
     }
-    Ok(())
 }

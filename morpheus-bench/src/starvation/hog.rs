@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use morpheus_harness::clock;
@@ -180,10 +180,8 @@ impl Hogs {
         bound: Duration,
     ) -> HogSummary {
         self.herd.stop.store(true, Relaxed);
-        let deadline = Instant::now() + bound;
-        while self.herd.count_alive() > 0 && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        let pause = Duration::from_millis(2);
+        clock::within(bound, pause, || self.herd.count_alive() == 0);
         let cpu_ns = window.1.cpu_ns - window.0.cpu_ns;
         let polls = self.hogs.iter().map(|hog| hog.polls.load(Relaxed));
         HogSummary {

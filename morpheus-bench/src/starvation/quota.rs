@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use morpheus_harness::clock;
+
 /// The period that quotas are counted over: the kernel's default.
 const PERIOD_US: u64 = 100_000;
 
@@ -59,13 +61,10 @@ impl Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         // A process that was just killed may still be in for some milliseconds.
-        for _ in 0..100 {
-            if fs::remove_dir(&self.path).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
+        let pause = Duration::from_millis(20);
+        if !clock::within(pause * 100, pause, || fs::remove_dir(&self.path).is_ok()) {
+            eprintln!("starvation: could not remove {}", self.path.display());
         }
-        eprintln!("starvation: could not remove {}", self.path.display());
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use morpheus_harness::clock::monotonic_ns;
+use morpheus_harness::clock::{self, monotonic_ns};
 use morpheus_harness::histogram::Latencies;
 
 use super::super::child::{Answer, Job};
@@ -130,11 +130,9 @@ pub fn hotplug(job: &Job) -> Answer {
             std::thread::sleep(HOTPLUG_PAUSE);
             drop(offline);
             let back = monotonic_ns();
-            while batch.last_on(last) < back {
-                if monotonic_ns() - back > USED_WITHIN.as_nanos() as u64 {
-                    return Err(format!("CPU {last} has come back, and nobody runs there"));
-                }
-                std::thread::sleep(Duration::from_millis(1));
+            let pause = Duration::from_millis(1);
+            if !clock::within(USED_WITHIN, pause, || batch.last_on(last) >= back) {
+                return Err(format!("CPU {last} has come back, and nobody runs there"));
             }
             if monotonic_ns() >= end {
                 return Ok(());

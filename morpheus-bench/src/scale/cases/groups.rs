@@ -2,6 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use morpheus_harness::clock;
 
 use super::super::child::{Answer, Job};
 use super::super::crowd::{self, Crowd, Member};
@@ -77,11 +80,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         // Threads that have ended leave it a moment later.
-        for _ in 0..100 {
-            if fs::remove_dir(&self.path).is_ok() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
+        let pause = Duration::from_millis(10);
+        clock::within(pause * 100, pause, || fs::remove_dir(&self.path).is_ok());
     }
 }

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use morpheus_harness::thread;
+use morpheus_harness::{clock, thread};
 
 use super::super::child::{Answer, Job};
 use super::super::crowd::{Crowd, Member};
@@ -65,13 +65,14 @@ fn stress_ng(duration: Duration) -> Result<Neighbours, String> {
 fn end(stress_ng: &mut Neighbours) -> Result<(), String> {
     let until = Instant::now() + CLEANING_UP;
     for child in stress_ng.children() {
-        loop {
-            match child.try_wait() {
-                Ok(Some(status)) if status.success() => break,
-                Ok(Some(status)) => return Err(format!("stress-ng: {status}")),
-                Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(50)),
-                _ => return Err("stress-ng does not end".into()),
-            }
+        let left = until.saturating_duration_since(Instant::now());
+        clock::within(left, Duration::from_millis(50), || {
+            !matches!(child.try_wait(), Ok(None))
+        });
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => {}
+            Ok(Some(status)) => return Err(format!("stress-ng: {status}")),
+            _ => return Err("stress-ng does not end".into()),
         }
     }
     Ok(())
