@@ -1,8 +1,13 @@
 //! How far it is, on stderr of a terminal.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::{clock, interrupt};
+
+/// How long is waited at once: the bar moves meanwhile, and Ctrl-C is noticed.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A bar over the expected time of all runs. Shows nothing where stderr is no terminal.
 pub struct Progress {
@@ -38,6 +43,14 @@ impl Progress {
     /// The present run has lasted for `run`.
     pub fn tick(&self, run: Duration) {
         self.bar.set_position((self.done + run).as_millis() as u64);
+    }
+
+    /// Waits until `at`, or until Ctrl-C, in the present run, which began at `begun`.
+    pub fn wait_until(&self, at: Instant, begun: Instant) {
+        while !interrupt::happened() && Instant::now() < at {
+            self.tick(begun.elapsed());
+            clock::sleep_until(at.min(Instant::now() + LOOK));
+        }
     }
 
     /// The present run, which was expected to take `expected`, is over.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use morpheus_harness::clock::monotonic_ns;
 use morpheus_harness::histogram::Latencies;
@@ -205,15 +205,8 @@ pub fn measure(morpheus: &Morpheus, options: &Options) -> Result<Measured, Strin
     let from_ns = monotonic_ns();
     shared.from_ns.store(from_ns, Relaxed);
     progress.say(format!("{rate} operations a second"));
-    let until_ns = from_ns + duration.as_nanos() as u64;
-    while !interrupt::happened() {
-        let now_ns = monotonic_ns();
-        if now_ns >= until_ns {
-            break;
-        }
-        progress.tick(Duration::from_nanos(now_ns - from_ns));
-        std::thread::sleep(LOOK.min(Duration::from_nanos(until_ns - now_ns)));
-    }
+    let from = Instant::now();
+    progress.wait_until(from + duration, from);
     let end_ns = monotonic_ns();
     let tasks = close(&shared);
     shared.stop.store(true, Relaxed);

@@ -26,8 +26,6 @@ use crate::work;
 const PERIOD: Duration = Duration::from_millis(1);
 /// Before anything counts: the runtime gets to know the liar.
 const WARMUP: Duration = Duration::from_secs(1);
-/// How often Ctrl-C is looked for, and the bar moves.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// The task that runs beside the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,12 +149,12 @@ fn attack(
     let waking = mailbox.clone();
     let clockwork = Clockwork::start(PERIOD, move |intended| waking.wake(intended))
         .map_err(|error| format!("no thread that wakes: {error}"))?;
-    wait_until(from, begun, progress);
+    progress.wait_until(from, begun);
     let before = morpheus.escalations().unwrap_or_default();
     let first = (neighbours::cpu(&busy.pids()), cpu_ns.load(Relaxed));
     let from = Instant::now();
     let until = from + Duration::from_secs_f64(options.duration_s);
-    wait_until(until, begun, progress);
+    progress.wait_until(until, begun);
     let last = (neighbours::cpu(&busy.pids()), cpu_ns.load(Relaxed));
     let end = Instant::now();
     let lasted = end - from;
@@ -172,13 +170,6 @@ fn attack(
         wakes: wakes.intended.summary(),
         counted: Counted::since(&before, &after),
     })
-}
-
-fn wait_until(at: Instant, begun: Instant, progress: &Progress) {
-    while !interrupt::happened() && Instant::now() < at {
-        progress.tick(begun.elapsed());
-        clock::sleep_until(at.min(Instant::now() + LOOK));
-    }
 }
 
 #[cfg(test)]
