@@ -31,10 +31,9 @@ pub struct Entry<'a> {
 impl<'a> Entry<'a> {
     /// An entry of these.
     pub fn new(tag: impl Into<String>, about: impl Into<String>, latencies: &'a Latencies) -> Self {
-        let (tag, about) = (tag.into(), about.into());
         Self {
-            tag,
-            about,
+            tag: tag.into(),
+            about: about.into(),
             latencies,
         }
     }
@@ -113,19 +112,22 @@ pub fn read(text: &[u8]) -> Result<Vec<(String, Latencies)>, String> {
             .deserialize(&mut bytes.as_slice())
             .map_err(|error| no_log(&format!("{error:?}")))?;
         let tag = interval.tag().map_or("histogram", |tag| tag.as_str());
-        match found.iter_mut().find(|(other, _)| other == tag) {
-            Some((_, latencies)) => latencies.add_counts(&counts),
-            None => {
-                let mut latencies = Latencies::default();
-                latencies.add_counts(&counts);
-                found.push((tag.to_owned(), latencies));
-            }
-        }
+        of_tag(&mut found, tag).add_counts(&counts);
     }
     if found.is_empty() {
         return Err(no_log("there is no histogram in it"));
     }
     Ok(found)
+}
+
+/// What has this tag among all; nothing yet where it is new.
+pub fn of_tag<'a, T: Default>(all: &'a mut Vec<(String, T)>, tag: &str) -> &'a mut T {
+    let known = all.iter().position(|(other, _)| other == tag);
+    let place = known.unwrap_or_else(|| {
+        all.push((tag.to_owned(), T::default()));
+        all.len() - 1
+    });
+    &mut all[place].1
 }
 
 /// The size that a histogram declares: the amount of memory that would be taken before anything is read.

@@ -27,10 +27,7 @@ pub fn write(path: &Path, start: SystemTime, runs: &mut [RunResult]) -> Result<(
         lasted += Duration::from_secs_f64(run.elapsed_s);
         for (probe, latencies) in hdr_log::read(log.as_bytes())? {
             let tag = format!("{}-{probe}", run.runtime);
-            match all.iter_mut().find(|(known, _)| *known == tag) {
-                Some((_, sum)) => sum.add(&latencies),
-                None => all.push((tag, latencies)),
-            }
+            hdr_log::of_tag(&mut all, &tag).add(&latencies);
         }
     }
     let about = |tag: &str| match tag.ends_with("-wake") {

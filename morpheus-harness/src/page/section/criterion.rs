@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{Figure, Row, Section, Table, coloured, rows};
+use crate::hdr_log::of_tag;
 use crate::page::claims::{list, number, text};
 use crate::unit::Unit;
 
@@ -27,10 +28,7 @@ pub fn section(object: &Value) -> Section {
             interval,
             ..Row::default()
         };
-        match groups.iter_mut().find(|(known, _)| known == group) {
-            Some((_, rows)) => rows.push(row),
-            None => groups.push((group.to_owned(), vec![row])),
-        }
+        of_tag(&mut groups, group).push(row);
     }
     let groups = groups
         .into_iter()
