@@ -104,23 +104,16 @@ fn measured(options: &Options, chosen: &[Case]) -> Result<Report, String> {
 
 /// For people a table. Records were printed as they came, but for those that were read again.
 fn text(report: &Report, options: &Options) -> String {
-    if options.json && options.from.is_empty() {
-        return String::new();
-    }
-    if options.json && ablation::is_one(report) {
-        return report::json(&ablation::envelope(report));
-    }
-    if options.json {
-        let host = report.host.iter().cloned().map(Record::Host);
-        let runs = report.runs.iter().cloned().map(Record::Run);
-        return host
-            .chain(runs)
-            .map(|record| report::json(&record))
-            .collect();
-    }
-    let mut text = match ablation::is_one(report) {
-        true => ablation::envelope(report).text(),
-        false => rows::envelope(report).text(),
+    let mut text = match (options.json, ablation::is_one(report)) {
+        (true, _) if options.from.is_empty() => return String::new(),
+        (true, true) => return report::json(&ablation::envelope(report)),
+        (true, false) => {
+            let host = report.host.iter().cloned().map(Record::Host);
+            let all = host.chain(report.runs.iter().cloned().map(Record::Run));
+            return all.map(|record| report::json(&record)).collect();
+        }
+        (false, true) => ablation::envelope(report).text(),
+        (false, false) => rows::envelope(report).text(),
     };
     report::note_early_end(&mut text, interrupt::happened());
     text
