@@ -137,12 +137,8 @@ impl Runtime {
     pub const TOKIO_32_SLICE: Self = Self::tokio(32, true);
     /// smol.
     pub const SMOL: Self = Self::Smol { extra: 0 };
-    /// smol with as many more threads.
-    pub const SMOL_32: Self = Self::Smol { extra: 32 };
     /// Go.
     pub const GO: Self = Self::Go { extra: 0 };
-    /// Go with as many more threads.
-    pub const GO_32: Self = Self::Go { extra: 32 };
     /// The runtimes that `all` stands for, in the order shown.
     pub const ALL: [Self; 6] = [
         Self::Morpheus,
@@ -161,9 +157,9 @@ impl Runtime {
         Self::TOKIO_32_SLICE,
         Self::TokioTuned,
         Self::SMOL,
-        Self::SMOL_32,
+        Self::Smol { extra: 32 },
         Self::GO,
-        Self::GO_32,
+        Self::Go { extra: 32 },
     ];
 
     /// Stock tokio with this many more workers, and short slices or not.
