@@ -33,11 +33,7 @@ pub fn measure(found: &mut Found, yields: u32, steps: &mut Steps) -> Result<(), 
         let _end = End(&state, partner.thread());
         lock_memory(found);
         let both = [*state.id.wait(), morpheus_harness::thread::id()];
-        let switches = || {
-            both.into_iter()
-                .map(cpu::switches)
-                .sum::<Result<u64, String>>()
-        };
+        let switches = || -> Result<u64, String> { both.into_iter().map(cpu::switches).sum() };
         let (mut switched, mut yielded) = (0, 0);
         steps.progress.say("two threads yield to each other".into());
         let names = ["switch", "yield"].map(str::to_owned);

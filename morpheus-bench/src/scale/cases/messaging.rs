@@ -33,18 +33,14 @@ pub fn measure(job: &Job) -> Answer {
                 scope.spawn(move || send(all, stop));
             }
             // The last sender that ends closes the sockets, and its receivers end.
-            receivers.extend(
-                pairs
-                    .into_iter()
-                    .map(|(_, from)| scope.spawn(move || receive(from))),
-            );
+            for (_, from) in pairs {
+                receivers.push(scope.spawn(move || receive(from)));
+            }
         }
         std::thread::sleep(job.duration());
         stop.store(true, Relaxed);
-        Ok(receivers
-            .into_iter()
-            .flat_map(|receiver| receiver.join())
-            .collect())
+        let ended = receivers.into_iter();
+        Ok(ended.flat_map(|receiver| receiver.join()).collect())
     })?;
     let wall_ns = monotonic_ns() - begun;
     let messages: io::Result<Vec<u64>> = received.into_iter().collect();
