@@ -46,7 +46,6 @@ impl Contender {
         }
         match self.runtime {
             Runtime::Morpheus | Runtime::MorpheusFlag => {
-                let link = LinkName::Watchdog;
                 let morpheus = Morpheus::build_with(
                     |builder| {
                         builder
@@ -56,7 +55,7 @@ impl Contender {
                             builder.max_spares(spares);
                         }
                     },
-                    link,
+                    LinkName::Watchdog,
                     &[],
                 )?;
                 let handle = morpheus.block_on(async { Handle::current() });

@@ -224,8 +224,7 @@ pub fn may_run(options: &Options, directory: &Path) -> Result<(), String> {
     if unsafe { libc::geteuid() } != 0 {
         return Err("changing the machine's scheduler or CPUs needs root; --schedulers current measures what is there".into());
     }
-    let programs = options.schedulers.iter().filter_map(Contender::program);
-    for program in programs {
+    for program in options.schedulers.iter().filter_map(Contender::program) {
         let program = program?;
         if !directory.is_dir() {
             return Err(format!(
