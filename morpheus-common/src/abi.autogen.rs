@@ -46,6 +46,7 @@ pub const MORPHEUS_MODE_ENFORCE: morpheus_kernel_mode = 2;
 pub type morpheus_kernel_mode = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
+#[repr(align(8))]
 pub struct morpheus_runtime_header {
     pub magic: __u64,
     pub abi_version: __u32,
@@ -91,6 +92,7 @@ const _: () = {
 };
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
+#[repr(align(8))]
 pub struct morpheus_kernel_header {
     pub magic: __u64,
     pub abi_version: __u32,
@@ -144,6 +146,7 @@ const _: () = {
 };
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
+#[repr(align(8))]
 pub struct morpheus_runtime_slot {
     pub poll_seq: __u64,
     pub park_seq: __u64,
@@ -197,6 +200,7 @@ const _: () = {
 };
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
+#[repr(align(8))]
 pub struct morpheus_kernel_slot {
     pub request_seq: __u64,
     pub verdict: __u64,
@@ -234,6 +238,7 @@ const _: () = {
 };
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
+#[repr(align(8))]
 pub struct morpheus_event {
     pub kind: __u32,
     pub slot: __u32,

@@ -9,6 +9,8 @@ use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bindgen::callbacks::{AttributeInfo, ParseCallbacks, TypeKind};
+
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include/morpheus_abi.h");
 
 /// The types that a BPF program has from vmlinux.h. With them the output depends neither on the kernel
@@ -23,6 +25,19 @@ fn is_set(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| value == "1")
 }
 
+/// Aligns each struct as the kernel does, also on 32-bit machines that align an integer of 64 bits to four bytes.
+#[derive(Debug)]
+struct Aligned;
+
+impl ParseCallbacks for Aligned {
+    fn add_attributes(&self, info: &AttributeInfo<'_>) -> Vec<String> {
+        match info.kind {
+            TypeKind::Struct => vec!["#[repr(align(8))]".to_owned()],
+            _ => Vec::new(),
+        }
+    }
+}
+
 fn bindings() -> String {
     let bindings = bindgen::Builder::default()
         .header_contents(
@@ -33,6 +48,7 @@ fn bindings() -> String {
         .rust_target("1.88".parse().expect("a version that bindgen knows"))
         .allowlist_item("(morpheus|MORPHEUS)_.*")
         .derive_default(true)
+        .parse_callbacks(Box::new(Aligned))
         .prepend_enum_name(false)
         .generate_comments(false)
         .disable_header_comment()
