@@ -35,6 +35,14 @@ pub struct Long<P> {
     pub since_ns: u64,
 }
 
+/// What a thread does whose stack is not to be had.
+pub(crate) fn kind_of(tid: u32) -> StallKind {
+    match ThreadStat::open(tid).and_then(|stat| stat.is_asleep()) {
+        Some(true) => StallKind::Blocked,
+        _ => StallKind::Computing,
+    }
+}
+
 /// How long a poll has been stalled; the captor writes, the group reads.
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
@@ -159,11 +167,7 @@ impl<P: Copy> Open<P> {
         match &mut self.search {
             Search::Done => {}
             Search::Again(_) if !is_on => {
-                let asleep = ThreadStat::open(self.long.tid).and_then(|stat| stat.is_asleep());
-                let kind = match asleep {
-                    Some(true) => StallKind::Blocked,
-                    _ => StallKind::Computing,
-                };
+                let kind = kind_of(self.long.tid);
                 self.record(kind, Err(NoStack::Off), shared);
             }
             Search::Again(tries) => {

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 
+use crate::captor::kind_of;
 use crate::{Frame, NoStack, StallKind};
 
 /// No such thing.
@@ -38,12 +39,7 @@ impl Ask {
 }
 
 pub(crate) fn begin(tid: u32, _is_same: impl Fn() -> bool) -> Begun {
-    let asleep = morpheus_system::asleep::ThreadStat::open(tid).and_then(|stat| stat.is_asleep());
-    let kind = match asleep {
-        Some(true) => StallKind::Blocked,
-        _ => StallKind::Computing,
-    };
-    Begun::Failed(kind, NoStack::NotBuilt)
+    Begun::Failed(kind_of(tid), NoStack::NotBuilt)
 }
 
 pub(crate) struct Reader;

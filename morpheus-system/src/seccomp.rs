@@ -21,13 +21,15 @@ pub enum Call {
     SetPriority,
     /// `sched_setaffinity`, for quotas.
     SetAffinity,
+    /// `process_vm_readv`, for stacks.
+    ReadMemory,
 }
 
 const UNKNOWN: u8 = 0;
 const ALLOWED: u8 = 1;
 const REFUSED: u8 = 2;
 /// By [`Call`]: [`UNKNOWN`], [`ALLOWED`] or [`REFUSED`].
-static ANSWERS: [AtomicU8; 3] = [const { AtomicU8::new(UNKNOWN) }; 3];
+static ANSWERS: [AtomicU8; 4] = [const { AtomicU8::new(UNKNOWN) }; 4];
 
 impl Call {
     /// Whether the call may be made. The kernel may still refuse it with an error.
@@ -68,8 +70,8 @@ impl Call {
     /// Makes the call in the child, and ends the child.
     fn make_and_end(self) -> ! {
         let null = std::ptr::null::<libc::c_void>();
-        // SAFETY: the calls concern this process alone, which ends. They read no memory: the kernel refuses the null pointer and
-        // the empty set.
+        // SAFETY: the calls concern this process alone, which ends. They touch no memory: the kernel refuses the null pointer and
+        // the empty set, and reads an empty list of ranges.
         unsafe {
             // A death for the call is expected, and leaves no core file.
             libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -77,6 +79,15 @@ impl Call {
                 Call::SetAttributes => libc::syscall(libc::SYS_sched_setattr, 0, null, 0),
                 Call::SetPriority => libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, 0, 0),
                 Call::SetAffinity => libc::syscall(libc::SYS_sched_setaffinity, 0, 0, null),
+                Call::ReadMemory => libc::syscall(
+                    libc::SYS_process_vm_readv,
+                    libc::getpid(),
+                    null,
+                    0,
+                    null,
+                    0,
+                    0,
+                ),
             };
             libc::_exit(0)
         }
@@ -125,7 +136,12 @@ mod tests {
 
     #[test]
     fn each_call_is_survived_and_changes_nothing() {
-        for call in [Call::SetAttributes, Call::SetPriority, Call::SetAffinity] {
+        for call in [
+            Call::SetAttributes,
+            Call::SetPriority,
+            Call::SetAffinity,
+            Call::ReadMemory,
+        ] {
             assert!(may_have_filter() || call.is_survived(), "{call:?}");
         }
     }

@@ -14,7 +14,7 @@ const OF_FAULTS: [libc::c_int; 6] = [
     libc::SIGSYS,
 ];
 
-/// Blocks the signals of the calling thread until this is dropped, except those of [its own faults](OF_FAULTS).
+/// Blocks the signals of the calling thread until this is dropped, except those of its own faults (`SIGSEGV` and the like).
 ///
 /// A thread or process that is started meanwhile has them blocked from its first instruction, and for good.
 pub struct Blocked {

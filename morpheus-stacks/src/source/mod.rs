@@ -10,9 +10,11 @@ mod signal;
 mod symbols;
 mod walk;
 
+use crate::captor::kind_of;
 use crate::{Frame, NoStack, StallKind};
 use blocked::{Doing, Syscall};
 use morpheus_system::asleep::ThreadStat;
+use morpheus_system::seccomp::Call;
 use walk::{Address, Walker};
 
 pub(crate) use raw::Raw;
@@ -34,6 +36,10 @@ pub(crate) enum Begun {
 
 /// Begins to take the stack of a stalled poll's thread; `is_same` says whether it is still in that poll.
 pub(crate) fn begin(tid: u32, is_same: impl Fn() -> bool) -> Begun {
+    // Here, because the first question may start a process, which a signal handler must not.
+    if !Call::ReadMemory.is_allowed() {
+        return Begun::Failed(kind_of(tid), NoStack::Refused);
+    }
     let Some(syscall) = Syscall::open(tid) else {
         return begin_without_syscall(tid, is_same);
     };

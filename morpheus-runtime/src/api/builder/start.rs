@@ -22,9 +22,12 @@ impl Builder {
         summary::at_exit();
         sleeper::register_barrier();
         let settings = self.settings()?;
+        // Here, because the trial of a call is a fork, which no worker and no sample should wait for.
         if settings.mechanisms.slice {
-            // Here, because the trial of the call is a fork, which no worker should wait for.
             let _ = Call::SetAttributes.is_allowed();
+        }
+        if settings.mechanisms.stacks && cfg!(feature = "stacks") {
+            let _ = Call::ReadMemory.is_allowed();
         }
         if settings.is_current_thread {
             let domain = Arc::new(Domain::without_workers(settings));
