@@ -59,7 +59,8 @@ pub struct LoadSummary {
     pub requests_per_s: f64,
     /// Requests a second that were meant to be sent.
     pub wanted_per_s: f64,
-    /// Latency from the intended time, in nanoseconds; requests without an answer at the end are pending.
+    /// Latency from the intended time, in nanoseconds; requests without an answer at the end are pending. Without an end of the timetable
+    /// those count as well that are due after the end of counting, until the clients have ended.
     pub latency_ns: Summary,
 }
 
@@ -283,7 +284,7 @@ mod tests {
             seen, warm_up_ns, ..
         } = load.finish(end, end);
         answers.join().unwrap();
-        assert!(warm_up_ns.n >= 190, "{warm_up_ns:?}");
+        assert!(warm_up_ns.n >= 100, "{warm_up_ns:?}");
         assert!(seen.requests_per_s <= seen.wanted_per_s * 1.01, "{seen:?}");
         assert!(seen.requests_per_s > seen.wanted_per_s * 0.5, "{seen:?}");
     }

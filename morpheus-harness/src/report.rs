@@ -1,6 +1,6 @@
 //! Numbers as people read them, and tables that fit a terminal.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use indicatif::HumanCount;
@@ -111,15 +111,21 @@ impl Column {
 /// Prints to stdout. A reader that closes the pipe has seen enough: no error. Where it cannot be written, the process ends with 1: what
 /// was measured is cut off.
 pub fn print(text: &str) {
-    let mut stdout = std::io::stdout();
-    let written = stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush());
-    if let Err(error) = written
-        && error.kind() != std::io::ErrorKind::BrokenPipe
-    {
-        let _ = writeln!(std::io::stderr(), "the results cannot be written: {error}");
+    if !is_written(text) {
         std::process::exit(1);
+    }
+}
+
+/// The same, and says whether it was written, or nobody reads it. The reason why not goes to stderr.
+pub fn is_written(text: &str) -> bool {
+    let mut stdout = std::io::stdout();
+    let written = stdout.write_all(text.as_bytes());
+    match written.and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            let _ = writeln!(std::io::stderr(), "the results cannot be written: {error}");
+            false
+        }
+        _ => true,
     }
 }
 

@@ -301,15 +301,18 @@ mod tests {
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Relaxed: a wait that ends late sends some more.
-                while !is_over.load(Ordering::Relaxed) {
+                // Relaxed: a wait that ends late sends some more. One that each signal begins anew ends with the signals, and is too long.
+                let until = Instant::now() + Duration::from_secs(20);
+                while !is_over.load(Ordering::Relaxed) && Instant::now() < until {
                     interrupt();
                 }
             });
+            let begun = Instant::now();
             let error = receive(&own, Duration::from_millis(50)).unwrap_err();
+            assert!(begun.elapsed() < Duration::from_secs(15));
             is_over.store(true, Ordering::Relaxed);
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         });
-        assert!(INTERRUPTIONS.load(Ordering::Relaxed) > 20);
+        assert!(INTERRUPTIONS.load(Ordering::Relaxed) > 0);
     }
 }

@@ -51,8 +51,9 @@ pub fn leaves_cpus_unpaid() -> bool {
 }
 
 impl Mask {
-    /// The mask to use, or `None` where no quota is smaller than the affinity, or a seccomp filter does not let it be set. It is a part of the current
-    /// affinity and starts at a random CPU, so that several processes spread over all CPUs.
+    /// The mask to use, or `None` where no quota is smaller than the affinity, or a seccomp filter does not let it
+    /// be set. It is a part of the current affinity and starts at a random CPU, so that several processes spread
+    /// over all CPUs.
     pub fn for_quota() -> Option<Mask> {
         let allowed = affinity_of(0)?;
         // `RandomState` has random keys in each process.

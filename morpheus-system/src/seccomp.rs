@@ -83,10 +83,10 @@ impl Call {
                     libc::SYS_process_vm_readv,
                     libc::getpid(),
                     null,
-                    0,
+                    0_usize,
                     null,
-                    0,
-                    0,
+                    0_usize,
+                    0_usize,
                 ),
             };
             libc::_exit(0)

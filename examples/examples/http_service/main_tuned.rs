@@ -13,12 +13,8 @@ use std::process::ExitCode;
 use morpheus_bench::tuned;
 
 fn main() -> ExitCode {
-    // As `#[tokio::main]` has them.
-    let workers = std::env::var("TOKIO_WORKER_THREADS").ok();
-    let workers = workers.and_then(|number| number.parse().ok());
-    let workers = workers.unwrap_or_else(morpheus_harness::host::cpus);
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = tuned::tune(builder.enable_all(), workers)
+    let runtime = tuned::tune(builder.enable_all())
         .and_then(|()| builder.build().map_err(|error| error.to_string()));
     match runtime {
         Ok(runtime) => runtime.block_on(service::run()),

@@ -28,14 +28,14 @@ impl Tokio {
         builder.enable_all();
         match contender {
             super::Runtime::Tokio { extra, slice } => {
-                let workers = workers + extra;
-                match slice {
-                    true => tuned::with_short_slices(&mut builder, workers),
-                    false => _ = builder.worker_threads(workers),
+                builder.worker_threads(workers + extra);
+                if slice {
+                    tuned::shorten_slices(&mut builder);
                 }
             }
             super::Runtime::TokioTuned => {
-                tuned::tune(&mut builder, workers + MORE_WORKERS).map_err(io::Error::other)?;
+                builder.worker_threads(workers + MORE_WORKERS);
+                tuned::tune(&mut builder).map_err(io::Error::other)?;
             }
             other => return Err(io::Error::other(format!("{other} is not tokio"))),
         }

@@ -118,6 +118,7 @@ const GROUPS: &[Entry] = &[
         Bar(WAKE_P99, ("20 watched hogs", Morpheus), None, AtMost(us(500))),
         Bar(WAKE_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs in spawn_blocking", TOKIO)), AtMost(1.0)),
         Bar(WAKE_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs behind a semaphore", TOKIO)), AtMost(1.0)),
+        Bar(TIMER_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs behind a semaphore", TOKIO)), AtMost(1.0)),
         Bar(WAKE_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs behind a semaphore", TokioTuned)), AtMost(1.0)),
         Bar(TIMER_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs behind a semaphore", TokioTuned)), AtMost(1.0)),
         Bar(WAKE_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs in block_in_place", TOKIO)), AtMost(1.0)),

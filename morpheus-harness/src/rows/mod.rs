@@ -258,18 +258,19 @@ impl Row {
     #[must_use]
     pub fn bounded_by(self, bounds: Vec<(usize, Bound)>) -> Self {
         let count = |is: fn(&Bound) -> bool| bounds.iter().filter(|(_, of)| is(of)).count();
+        let median = self.median.unwrap_or(0.0);
+        let least_move = median.abs() * SAME;
         let median_if = |is: fn(&Bound) -> bool, then: f64| {
             let each = self.rounds.iter().zip(&bounds);
             let each = each.map(|(figure, (_, of))| if is(of) { then } else { *figure });
-            histogram::median(each.collect()).unwrap_or(then)
+            histogram::median(each.collect()).unwrap_or(median)
         };
-        let median = self.median.unwrap_or(0.0);
         let most = median_if(|of| of.at_least, f64::INFINITY);
-        let least = median_if(|of| of.at_most, 0.0);
+        let least = median_if(|of| of.at_most, f64::NEG_INFINITY);
         Self {
             censored: count(|of| of.at_least),
             bounded: count(|of| of.at_most),
-            bound: Bound::of(most > median * (1.0 + SAME), least < median * (1.0 - SAME)),
+            bound: Bound::of(most > median + least_move, least < median - least_move),
             bounds,
             ..self
         }

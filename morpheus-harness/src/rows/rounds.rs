@@ -307,6 +307,10 @@ mod tests {
         // It may be as long as 9: then the median is not 2.025 any more.
         assert_eq!(known(rounds, &[1]), Bound::AT_LEAST);
         assert_eq!(known(rounds, &[2, 3]), Bound::AT_LEAST);
+        // A difference may be negative, and there may be no round.
+        assert_eq!(known([-2.0, -1.0, -3.0, -2.0], &[]), Bound::EXACT);
+        let none = Row::new("hogs", "tokio", "p99", Unit::Time, vec![]);
+        assert_eq!(none.bounded_by(vec![]).bound, Bound::EXACT);
     }
 
     #[test]

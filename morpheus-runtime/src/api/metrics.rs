@@ -38,16 +38,18 @@ pub struct Metrics {
     /// the task.
     pub spares_exhausted: u64,
     /// Stalled watched polls that were taken over, and spares released because the canary task was late or the
-    /// kernel told of a worker that blocks; with a daemon one poll may count twice. The runtime has done its part; if the rate is more than you accept, find the label in the stall report. Where that is "not
+    /// kernel told of a worker that blocks; with a daemon one poll may count twice. The runtime has done its
+    /// part; if the rate is more than you accept, find the label in the stall report. Where that is "not
     /// watched", watch the handlers first.
     pub takeovers: u64,
-    /// Watched polls that were asked to yield at the end of the budget, or at half of it where the label is slow. Put checkpoints into the loops
-    /// that the stall report names, or raise [`budget`](crate::Builder::budget) if such polls are normal.
+    /// Watched polls that were asked to yield at the end of the budget, or at half of it where the label is
+    /// slow. Put checkpoints into the loops that the stall report names, or raise
+    /// [`budget`](crate::Builder::budget) if such polls are normal.
     pub requests: u64,
-    /// Hog polls: watched polls that used 5 ms of CPU, may be demoted, and were in no critical section. With [`nice_hogs`](crate::Builder::nice_hogs) or the scheduler of
-    /// the kernel side their threads get less of the CPU. Move such work to `spawn_blocking`, or
-    /// put checkpoints into it. A task that must not lose the CPU gets
-    /// [`demotable(false)`](crate::task::Builder::demotable).
+    /// Hog polls: watched polls that used 5 ms of CPU, may be demoted, and were in no critical section. With
+    /// [`nice_hogs`](crate::Builder::nice_hogs) or the scheduler of the kernel side their threads get less of
+    /// the CPU. Move such work to `spawn_blocking`, or put checkpoints into it. A task that must not lose the
+    /// CPU gets [`demotable(false)`](crate::task::Builder::demotable).
     pub demotions: u64,
     /// Handoff polls: polls of slow tasks, before which the worker handed off its core. They delay no other
     /// task. If it stays 0 while the stall report names slow watched tasks, allow handoffs

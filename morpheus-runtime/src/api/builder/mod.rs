@@ -106,8 +106,8 @@ impl fmt::Debug for Builder {
 
 impl Builder {
     /// A builder for a runtime of several threads. The defaults: one worker for each CPU (fewer under a CPU
-    /// quota), `max(32, 2 × workers)` spares (`max(4, workers)` where every task is watched), a budget of 1 ms, a grace of 1 ms, [`Policy::Demote`]; I/O and
-    /// time enabled.
+    /// quota), `max(32, 2 × workers)` spares (`max(4, workers)` where every task is watched), a budget of 1 ms,
+    /// a grace of 1 ms, [`Policy::Demote`]; I/O and time enabled.
     #[must_use]
     pub fn new_multi_thread() -> Builder {
         Builder::over(tokio::runtime::Builder::new_multi_thread(), false)

@@ -28,6 +28,8 @@ impl Builder {
         }
         if settings.mechanisms.stacks && cfg!(feature = "stacks") {
             let _ = Call::ReadMemory.is_allowed();
+            // For the thread that walks them.
+            let _ = Call::SetPriority.is_allowed();
         }
         if settings.is_current_thread {
             let domain = Arc::new(Domain::without_workers(settings));
