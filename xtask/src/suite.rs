@@ -20,7 +20,7 @@ use clap::Args;
 use crate::context::Context;
 use crate::process::{self, Stream};
 use crate::progress::{Progress, Sink};
-use crate::{criterion, interrupt, rights, service};
+use crate::{criterion, interrupt, rights, service, tools};
 
 /// Longer than the longest row takes, on a slow machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(900);
@@ -49,12 +49,14 @@ pub(crate) struct SuiteArgs {
 /// Stands for the row's own directory in the report's, for programs that write one.
 const DIRECTORY: &str = "{}";
 
-/// The program that must run beside a row.
+/// The program that must run beside a row, or under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
     Nothing,
     /// `scx_morpheus --observe`, and so root.
     Observer,
+    /// valgrind, which is installed.
+    Valgrind,
 }
 
 /// One run of one program.
@@ -100,6 +102,7 @@ const ROWS: &[Row] = &[
     observed("escalation-observer", &["escalation", "--link", "observer", "--neighbours", "2"], Some(&["escalation", "--link", "observer", "--neighbours", "2", "--polls", "500", "--chains", "5", "--stalls", "10"])),
     row("compare", &["compare", "--window-ms", "15", "--runtime", "morpheus"], Some(&["compare", "--case", "spawn_many_local,yield_many,ping_pong,tcp_echo_16", "--window-ms", "5", "--runtime", "morpheus"])),
     row("loops", &["loops"], None),
+    Row { needs: Needs::Valgrind, ..row("instructions", &["instructions"], Some(&["instructions"])) },
     row("service", &["service", "--clients", "4,40"], None),
     row("footprint", &["footprint"], Some(&["footprint", "--spares", "8,128", "--runs", "6"])),
     row("latency", &["latency", "--duration", "15"], Some(&["latency", "--duration", "2"])),
@@ -235,10 +238,10 @@ fn none(name: &str) -> ExitCode {
 /// Shows rows and their commands.
 fn list(rows: &[(&Row, &[&str])]) -> ExitCode {
     for (row, command) in rows {
-        let needs = if row.needs == Needs::Observer {
-            "   (scx_morpheus --observe, root)"
-        } else {
-            ""
+        let needs = match row.needs {
+            Needs::Nothing => "",
+            Needs::Observer => "   (scx_morpheus --observe, root)",
+            Needs::Valgrind => "   (valgrind)",
         };
         println!("{:22} {}{needs}", row.name, command.join(" "));
     }
@@ -321,7 +324,11 @@ fn measure_all(
     let mut measured = 0;
     for (number, (row, command)) in rows.iter().enumerate() {
         let _observer = match (row.needs, &observer) {
-            (Needs::Nothing, _) => None,
+            (Needs::Valgrind, _) if tools::in_path("valgrind").is_none() => {
+                println!("bench: {} is left out: it needs valgrind", row.name);
+                continue;
+            }
+            (Needs::Nothing | Needs::Valgrind, _) => None,
             (Needs::Observer, Some(Ok(()))) => Some(Observer::start(context)?),
             (Needs::Observer, _) => continue,
         };
@@ -329,10 +336,11 @@ fn measure_all(
         let progress = Progress::start(title, Sink::Stdout, false);
         let place = output.join(format!("{}.json", row.name));
         // Where it cannot be measured now, nothing of an earlier run stands in its place.
-        fs::remove_file(&place).or_else(|error| match error.kind() {
-            io::ErrorKind::NotFound => Ok(()),
-            _ => Err(error),
-        })?;
+        if place.is_dir() {
+            fs::remove_dir_all(&place)?;
+        } else if place.exists() {
+            fs::remove_file(&place)?;
+        }
         let outcome = measure(context, command, &place, limit);
         if interrupt::came() {
             progress.end("interrupted");
@@ -392,10 +400,6 @@ fn measure(context: &Context, command: &[&str], place: &Path, limit: Duration) -
     let mut command = Command::new(program(context, name));
     let writes = arguments.contains(&DIRECTORY);
     if writes {
-        // Of an earlier run.
-        if place.exists() {
-            fs::remove_dir_all(place)?;
-        }
         for argument in arguments {
             match *argument {
                 DIRECTORY => command.arg(place),
