@@ -5,7 +5,8 @@
 //! that changes nothing. A call that kills the child is never made by the process, as if the kernel had refused it.
 //!
 //! The first answer about a call is the answer for the whole process. A filter that is installed later, or for another thread
-//! alone, is not known. A process without a filter reads one file for each call; a process with a filter starts one child.
+//! alone, is not known. A process without a filter reads one file. A process with a filter starts one child, and where the filter kills
+//! two for each call.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -32,20 +33,37 @@ const REFUSED: u8 = 2;
 static ANSWERS: [AtomicU8; 4] = [const { AtomicU8::new(UNKNOWN) }; 4];
 
 impl Call {
-    /// Whether the call may be made. The kernel may still refuse it with an error.
+    const ALL: [Call; 4] = [
+        Call::SetAttributes,
+        Call::SetPriority,
+        Call::SetAffinity,
+        Call::ReadMemory,
+    ];
+
+    /// Whether the call may be made. The kernel may still refuse it with an error. The first question is answered for all calls, where
+    /// no filter kills for any of them.
     pub fn is_allowed(self) -> bool {
         // Relaxed, and no partner is needed, here and below: the word is all that there is to know. Threads that ask at the same
         // time each find out for themselves, because a lock would stay locked in a child that another thread forks meanwhile.
         match ANSWERS[self as usize].load(Ordering::Relaxed) {
             ALLOWED => true,
             REFUSED => false,
+            _ if !may_have_filter() || are_survived(&Call::ALL) => {
+                Call::ALL.iter().for_each(|call| call.answer(ALLOWED));
+                ANSWERS[self as usize].load(Ordering::Relaxed) == ALLOWED
+            }
             _ => {
-                let is_allowed = !may_have_filter() || self.is_survived();
-                let answer = if is_allowed { ALLOWED } else { REFUSED };
-                ANSWERS[self as usize].store(answer, Ordering::Relaxed);
+                let is_allowed = are_survived(&[self]);
+                self.answer(if is_allowed { ALLOWED } else { REFUSED });
                 is_allowed
             }
         }
+    }
+
+    /// Notes an answer where there is none yet: an error may have come first.
+    fn answer(self, answer: u8) {
+        let place = &ANSWERS[self as usize];
+        let _ = place.compare_exchange(UNKNOWN, answer, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Notes that the kernel refuses the call to the process with an error: it is not made again.
@@ -54,27 +72,12 @@ impl Call {
         ANSWERS[self as usize].store(REFUSED, Ordering::Relaxed);
     }
 
-    /// Makes the call in a child process. Returns whether the child went on after it; false also where there is no child.
-    fn is_survived(self) -> bool {
-        // The child has the handlers of the application, which must not run twice.
-        let _blocked = Blocked::begin();
-        // SAFETY: without flags and a stack the call is a fork. The child makes only calls that are allowed in a signal handler,
-        // and ends. Without a signal at its end the application's handler of SIGCHLD and its `wait` know nothing of it.
-        match unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) } {
-            0 => self.make_and_end(),
-            child @ 1.. => has_exited(child as libc::pid_t),
-            _ => false,
-        }
-    }
-
-    /// Makes the call in the child, and ends the child.
-    fn make_and_end(self) -> ! {
+    /// Makes the call in a form that changes nothing, or changes this process alone, which is a child that ends.
+    fn make(self) {
         let null = std::ptr::null::<libc::c_void>();
         // SAFETY: the calls concern this process alone, which ends. They touch no memory: the kernel refuses the null pointer and
         // the empty set, and reads an empty list of ranges.
         unsafe {
-            // A death for the call is expected, and leaves no core file.
-            libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
             match self {
                 Call::SetAttributes => libc::syscall(libc::SYS_sched_setattr, 0, null, 0),
                 Call::SetPriority => libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, 0, 0),
@@ -89,9 +92,31 @@ impl Call {
                     0_usize,
                 ),
             };
-            libc::_exit(0)
         }
     }
+}
+
+/// Makes the calls in a child process. Returns whether the child went on after them; false also where there is no child.
+fn are_survived(calls: &[Call]) -> bool {
+    // The child has the handlers of the application, which must not run twice.
+    let _blocked = Blocked::begin();
+    // SAFETY: without flags and a stack the call is a fork. The child makes only calls that are allowed in a signal handler,
+    // and ends. Without a signal at its end the application's handler of SIGCHLD and its `wait` know nothing of it.
+    match unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) } {
+        0 => make_and_end(calls),
+        child @ 1.. => has_exited(child as libc::pid_t),
+        _ => false,
+    }
+}
+
+/// Makes the calls in the child, and ends the child.
+fn make_and_end(calls: &[Call]) -> ! {
+    // A death for a call is expected, and leaves no core file.
+    // SAFETY: the call takes numbers, and concerns this process, which ends.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+    calls.iter().for_each(|call| call.make());
+    // SAFETY: ends the process at once.
+    unsafe { libc::_exit(0) }
 }
 
 /// Waits for a child that gives no signal at its end. Returns whether it ended by itself.
@@ -136,13 +161,9 @@ mod tests {
 
     #[test]
     fn each_call_is_survived_and_changes_nothing() {
-        for call in [
-            Call::SetAttributes,
-            Call::SetPriority,
-            Call::SetAffinity,
-            Call::ReadMemory,
-        ] {
-            assert!(may_have_filter() || call.is_survived(), "{call:?}");
+        assert!(may_have_filter() || are_survived(&Call::ALL));
+        for call in Call::ALL {
+            assert!(may_have_filter() || are_survived(&[call]), "{call:?}");
         }
     }
 }

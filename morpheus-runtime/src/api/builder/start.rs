@@ -27,8 +27,8 @@ impl Builder {
             let _ = Call::SetAttributes.is_allowed();
         }
         if settings.mechanisms.stacks && cfg!(feature = "stacks") {
+            // The second for the thread that walks them.
             let _ = Call::ReadMemory.is_allowed();
-            // For the thread that walks them.
             let _ = Call::SetPriority.is_allowed();
         }
         if settings.is_current_thread {
