@@ -15,6 +15,7 @@ use hdrhistogram::serialization::interval_log::{
 use hdrhistogram::serialization::{Deserializer, V2DeflateSerializer};
 
 use crate::histogram::Latencies;
+use crate::rows::view::named;
 
 /// A histogram and what is written about it.
 #[derive(Debug)]
@@ -112,22 +113,12 @@ pub fn read(text: &[u8]) -> Result<Vec<(String, Latencies)>, String> {
             .deserialize(&mut bytes.as_slice())
             .map_err(|error| no_log(&format!("{error:?}")))?;
         let tag = interval.tag().map_or("histogram", |tag| tag.as_str());
-        of_tag(&mut found, tag).add_counts(&counts);
+        named(&mut found, tag).add_counts(&counts);
     }
     if found.is_empty() {
         return Err(no_log("there is no histogram in it"));
     }
     Ok(found)
-}
-
-/// What has this tag among all; nothing yet where it is new.
-pub fn of_tag<'a, T: Default>(all: &'a mut Vec<(String, T)>, tag: &str) -> &'a mut T {
-    let known = all.iter().position(|(other, _)| other == tag);
-    let place = known.unwrap_or_else(|| {
-        all.push((tag.to_owned(), T::default()));
-        all.len() - 1
-    });
-    &mut all[place].1
 }
 
 /// The size that a histogram declares: the amount of memory that would be taken before anything is read.

@@ -115,19 +115,22 @@ impl Latencies {
     /// The percentiles that the number of samples allows.
     pub fn summary(&self) -> Summary {
         let n = self.counts.len();
-        let quantile = |q: f64, least: u64| (n >= least).then(|| self.counts.value_at_quantile(q));
+        let of = |part: Part| {
+            let (q, least) = part.quantile()?;
+            (n >= least).then(|| self.counts.value_at_quantile(q))
+        };
         let mut summary = Summary {
             n,
             pending: self.pending_ns.len() as u64,
-            p50: quantile(0.5, 1),
-            p99: quantile(0.99, SAMPLES_FOR_P99),
-            p999: quantile(0.999, SAMPLES_FOR_P999),
+            p50: of(Part::P50),
+            p99: of(Part::P99),
+            p999: of(Part::P999),
             max: (n > 0).then(|| self.counts.max()),
             at_least: Vec::new(),
             curve: self.curve(),
         };
         if summary.pending > 0 {
-            let ended = self.ended();
+            let ended = self.without_pending();
             let all = [Part::P50, Part::P99, Part::P999, Part::Max];
             let is_least = |part: &Part| {
                 let seen_ns = part.of(&summary);
@@ -139,7 +142,7 @@ impl Latencies {
     }
 
     /// What has ended.
-    fn ended(&self) -> Histogram<u64> {
+    fn without_pending(&self) -> Histogram<u64> {
         let mut pending = Histogram::new_from(&self.counts);
         let mut ended = self.counts.clone();
         for &age_ns in &self.pending_ns {
@@ -152,12 +155,13 @@ impl Latencies {
 
     /// What a part would be if what is pending never ended. The longest is the longest of the run.
     fn at_most_ns(&self, part: Part, ended: &Histogram<u64>) -> f64 {
-        let q = match part {
-            Part::P50 => 0.5,
-            Part::P99 => 0.99,
-            Part::P999 => 0.999,
-            Part::Max if ended.max() >= self.counts.max() => return ended.max() as f64,
-            Part::Max => return f64::INFINITY,
+        let Some((q, _)) = part.quantile() else {
+            let has_ended = ended.max() >= self.counts.max();
+            return if has_ended {
+                ended.max() as f64
+            } else {
+                f64::INFINITY
+            };
         };
         let rank = q * self.counts.len() as f64;
         match ended.len() as f64 {
@@ -211,6 +215,16 @@ pub enum Part {
 }
 
 impl Part {
+    /// The share of the samples that are at most this long, and how many samples that needs; none for the longest.
+    fn quantile(self) -> Option<(f64, u64)> {
+        match self {
+            Self::P50 => Some((0.5, 1)),
+            Self::P99 => Some((0.99, SAMPLES_FOR_P99)),
+            Self::P999 => Some((0.999, SAMPLES_FOR_P999)),
+            Self::Max => None,
+        }
+    }
+
     /// This part, in nanoseconds.
     pub fn of(self, summary: &Summary) -> Option<f64> {
         let ns = match self {

@@ -116,7 +116,7 @@ pub fn print(text: &str) {
     }
 }
 
-/// The same, and says whether it was written, or nobody reads it. The reason why not goes to stderr.
+/// Prints to stdout as [`print()`] does, and returns false where that fails. The reason goes to stderr.
 pub fn is_written(text: &str) -> bool {
     let mut stdout = std::io::stdout();
     let written = stdout.write_all(text.as_bytes());

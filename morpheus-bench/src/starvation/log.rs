@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use morpheus_harness::hdr_log::{self, Entry};
 use morpheus_harness::histogram::Latencies;
+use morpheus_harness::rows::view::named;
 
 use super::result::RunResult;
 
@@ -27,7 +28,7 @@ pub fn write(path: &Path, start: SystemTime, runs: &mut [RunResult]) -> Result<(
         lasted += Duration::from_secs_f64(run.elapsed_s);
         for (probe, latencies) in hdr_log::read(log.as_bytes())? {
             let tag = format!("{}-{probe}", run.runtime);
-            hdr_log::of_tag(&mut all, &tag).add(&latencies);
+            named(&mut all, &tag).add(&latencies);
         }
     }
     let about = |tag: &str| match tag.ends_with("-wake") {

@@ -14,6 +14,16 @@ pub fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
     distinct
 }
 
+/// The value of this name among all; the default, added, where it is new.
+pub fn named<'a, T: Default>(all: &'a mut Vec<(String, T)>, name: &str) -> &'a mut T {
+    let known = all.iter().position(|(other, _)| other == name);
+    let place = known.unwrap_or_else(|| {
+        all.push((name.to_owned(), T::default()));
+        all.len() - 1
+    });
+    &mut all[place].1
+}
+
 /// The cases of these rows.
 pub fn cases<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     distinct(rows.iter().map(|row| row.case.as_str()))

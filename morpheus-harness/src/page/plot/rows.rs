@@ -28,7 +28,7 @@ pub struct Row {
     /// The number; none where there is none.
     pub value: Option<f64>,
     /// How well it is known.
-    pub known: Bound,
+    pub bound: Bound,
     /// Where it lies.
     pub interval: Option<(f64, f64)>,
     /// Where a thing that is compared with itself lies: a difference within this says nothing.
@@ -113,7 +113,7 @@ pub fn draw(plot: &Rows) -> Drawing {
 
 fn number(row: &Row, unit: Unit) -> String {
     match row.value {
-        Some(value) => format!("{}{}", row.known.sign(), unit.show(value)),
+        Some(value) => format!("{}{}", row.bound.sign(), unit.show(value)),
         None if row.instead.is_empty() => "–".into(),
         None => font::fit(&row.instead, TEXT, Weight::Regular, 130.0),
     }

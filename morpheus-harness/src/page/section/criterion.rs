@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{Figure, Row, Section, Table, coloured, rows};
-use crate::hdr_log::of_tag;
 use crate::page::claims::{list, number, text};
+use crate::rows::view::named;
 use crate::unit::Unit;
 
 pub fn section(object: &Value) -> Section {
@@ -28,7 +28,7 @@ pub fn section(object: &Value) -> Section {
             interval,
             ..Row::default()
         };
-        of_tag(&mut groups, group).push(row);
+        named(&mut groups, group).push(row);
     }
     let groups = groups
         .into_iter()

@@ -138,7 +138,7 @@ fn in_turns(case: &str, about: String, own: &[&Row]) -> Figure {
         marks.push(Mark {
             label: contender.into(),
             value: first.and_then(|row| row.median),
-            known: first.map_or(Bound::EXACT, |row| row.bound),
+            bound: first.map_or(Bound::EXACT, |row| row.bound),
             interval: first.and_then(|row| row.low.zip(row.high)),
             ..Mark::default()
         });
