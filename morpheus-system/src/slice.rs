@@ -17,9 +17,8 @@ use std::cell::Cell;
 
 use crate::sched_attr::SchedAttr;
 
-/// The slice of a worker and of a thread in a handoff poll, in nanoseconds: a fifteenth of the kernel's usual 3 ms. Half of it
-/// costs 2 to 6 % of what handoff polls compute in context switches, and twice as much makes the workers' wakes a quarter later
-/// at p99 (`service --clients 40`, `starvation --hogs 20 --hog-via spawn`).
+/// The slice of a worker, in nanoseconds: a fifteenth of the kernel's usual 3 ms. Twice as much makes the workers' wakes a quarter
+/// later at p99 (`starvation --hogs 20 --hog-via spawn`).
 pub const WORKER_SLICE_NS: u64 = 200_000;
 
 /// The slice of the calling thread in nanoseconds. `None` where the kernel does not report it (before Linux

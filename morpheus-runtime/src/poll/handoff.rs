@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use morpheus_common::ladder::Policy;
 use morpheus_common::slot::SlotFlag;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
@@ -213,10 +212,9 @@ pub(crate) fn poll<M>(
     begin: impl Fn() -> M,
 ) {
     let mut polled = false;
-    let mut slice_before = None;
     let in_handoff = || {
         polled = true;
-        slice_before = shorten_slice(domain);
+        slice::leave_worker();
         Handle::current().block_on(poll_fn(|_| {
             let _mark = begin();
             poll(cx);
@@ -224,7 +222,7 @@ pub(crate) fn poll<M>(
         }))
     };
     let result = catch_unwind(AssertUnwindSafe(|| tokio::task::block_in_place(in_handoff)));
-    put_slice_back(domain, slice_before);
+    settle_slice(domain);
     match result {
         Ok(()) => {}
         Err(panic) if polled => resume_unwind(panic),
@@ -293,29 +291,18 @@ fn after_handoff(domain: &Domain, is_worker: bool) -> bool {
     if domain.warm_pools.is_none() && is_worker {
         domain.note_core_thread(threads::own_tid());
     } else {
-        put_slice_back(domain, None);
+        slice::leave_worker();
     }
     is_worker
 }
 
-/// Gives this thread the slice of a handoff poll. Returns the slice from before; `None` if it stays, as a worker's does, and that of a
-/// thread to which the kernel refused another.
-pub(crate) fn shorten_slice(domain: &Domain) -> Option<u64> {
-    let short = domain.settings.mechanisms.slice && domain.settings.policy >= Policy::Demote;
-    if !short || !slice::is_own() {
-        return None;
-    }
-    slice::replace_current(slice::WORKER_SLICE_NS)
-}
-
-/// Restores the slice after a handoff. A thread of this runtime that lost its core gets the slice from before
-/// it became a worker, because it serves blocking calls of the application next.
-pub(crate) fn put_slice_back(domain: &Domain, before: Option<u64>) {
-    if domain.warm_pools.is_none() && !has_core() {
+/// Gives this thread a worker's slice after a handoff poll, if it has its core back. Without a core it serves blocking calls of the
+/// application next, and those run with its own slice.
+fn settle_slice(domain: &Domain) {
+    if domain.has_workers() && has_core() {
+        domain.shorten_slice();
+    } else {
         slice::leave_worker();
-    }
-    if let Some(before) = before {
-        slice::set_current(before);
     }
 }
 
@@ -374,5 +361,31 @@ mod tests {
         for runtime in [&one, &other] {
             assert!(!runtime.domain().permits.is_busy());
         }
+    }
+
+    /// A slow poll computes with the thread's own slice, so that workers run before it, and the worker has a short one again after it.
+    #[test]
+    fn a_handoff_poll_has_the_slice_of_its_thread() {
+        let own = slice::current();
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
+        let runtime = builder.build().unwrap();
+        let domain = runtime.domain().clone();
+        let polled = runtime.handle().spawn(async move {
+            own_slot::claim().unwrap();
+            let was_short = slice::is_workers();
+            let mut during = None;
+            let mut note = |_: &mut Context<'_>| during = Some(slice::current());
+            poll(
+                &domain,
+                &mut note,
+                &mut Context::from_waker(Waker::noop()),
+                || (),
+            );
+            (was_short, during, has_core(), slice::is_workers())
+        });
+        let (was_short, during, has_core, is_short) = runtime.block_on(polled).unwrap();
+        assert!(was_short || runtime.domain().counters.slices_refused.get() > 0);
+        assert_eq!((during, is_short), (Some(own), was_short && has_core));
     }
 }

@@ -27,7 +27,7 @@ use crate::poll::handoff::{self, HandoffMark};
 use crate::settings::{DEFAULT_BLOCKING_THREADS, pool_threads};
 use morpheus_link::handle::SlotHandle;
 use morpheus_system::clock;
-use morpheus_system::threads;
+use morpheus_system::{slice, threads};
 
 /// How long a thread waits for another one to take its core, in nanoseconds. A thread that has the core then polls inline.
 const TAKE_CORE_NS: u64 = 500_000_000;
@@ -44,18 +44,6 @@ const MOST_OFFERS: u32 = 64;
 /// microseconds to wake up, and where all CPUs are busy it waits for some slices. A sleep then costs a timer and two switches
 /// more, for each handoff.
 const YIELDS_FOR_NS: u64 = 2_000_000;
-
-/// A poll that was handed off, from before its beginning until its end.
-pub(crate) struct HandedOff {
-    slice_before: Option<u64>,
-    mark: HandoffMark,
-}
-
-impl Drop for HandedOff {
-    fn drop(&mut self) {
-        handoff::put_slice_back(&self.mark.domain, self.slice_before);
-    }
-}
 
 /// Unparks a thread.
 struct Unpark(Thread);
@@ -77,7 +65,7 @@ pub(crate) fn hand_off(
     index: usize,
     slot: SlotHandle,
     request: Request<'_>,
-) -> Option<HandedOff> {
+) -> Option<HandoffMark> {
     let (Some(core), Ok(handle)) = (tokio::runtime::worker_index(), Handle::try_current()) else {
         return None;
     };
@@ -105,8 +93,9 @@ pub(crate) fn hand_off(
         }
         return None;
     };
-    // A thread that has its core must not wait.
+    // A thread that has its core must not wait, and one that has it no more is no worker.
     let wait = || {
+        slice::leave_worker();
         if let Some(waiter) = waiter.take() {
             permit = wait_for_permit(domain, waiter, request, &waker);
         }
@@ -135,15 +124,15 @@ pub(crate) fn hand_off(
         }
         domain.counters.handoffs_refused.add(1);
     }
+    if !is_away {
+        domain.shorten_slice();
+    }
     // Without its core the poll is a handed over one, also where it has no permit.
     is_away.then(|| {
         mark.core_is_taken();
-        HandedOff {
-            slice_before: handoff::shorten_slice(domain),
-            mark: match permit {
-                Some(permit) => mark.hold(permit),
-                None => mark,
-            },
+        match permit {
+            Some(permit) => mark.hold(permit),
+            None => mark,
         }
     })
 }
@@ -407,20 +396,25 @@ mod tests {
         runtime.block_on(served).unwrap();
     }
 
-    /// A thread of the pool that is no worker yet: what it serves next has its own slice again.
+    /// A thread that has its core no more computes or waits with its own slice, so that workers run before it.
     #[test]
-    fn a_thread_gets_its_slice_back() {
+    fn a_poll_that_was_handed_off_has_its_own_slice() {
+        let own = slice::current();
         let runtime = one_worker();
-        let domain = runtime.domain().clone();
-        let served = runtime.handle().spawn_blocking(move || {
-            let own = slice::current();
-            let before = handoff::shorten_slice(&domain);
-            let shortened = slice::current();
-            handoff::put_slice_back(&domain, before);
-            (own, before.is_some(), shortened, slice::current())
+        let polled = runtime.handle().spawn(async {
+            let slot = own_slot::claim().unwrap();
+            let was_short = slice::is_workers();
+            let request = Request {
+                blocks_thread: true,
+                ..Request::for_tests(Class::Slow)
+            };
+            let begin =
+                |domain: &Arc<Domain>, index| hand_off(domain, index, slot, request).is_some();
+            let is_away = own_slot::with_domain(begin).unwrap();
+            (was_short, is_away, slice::current())
         });
-        let (own, is_short, shortened, after) = runtime.block_on(served).unwrap();
-        assert!(!is_short || shortened == Some(slice::WORKER_SLICE_NS));
-        assert_eq!(after, own);
+        let (was_short, is_away, during) = runtime.block_on(polled).unwrap();
+        assert!(is_away && (was_short || runtime.domain().counters.slices_refused.get() > 0));
+        assert_eq!(during, own);
     }
 }

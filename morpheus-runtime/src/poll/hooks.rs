@@ -28,7 +28,8 @@ use crate::act::permit::Class;
 use crate::decide::history::{History, InProgress};
 use crate::decide::rating::{self, Rating};
 use crate::domain::Domain;
-use crate::poll::hooked_handoff::{self, HandedOff};
+use crate::poll::handoff::HandoffMark;
+use crate::poll::hooked_handoff;
 use crate::poll::mark::{PollMark, undo_demotion};
 use crate::poll::{handoff, known, labels, own_slot, short_polls};
 use crate::report::label::Label;
@@ -54,7 +55,7 @@ struct Hooked {
 /// The preparation for a poll of a task whose label is not healthy. Undone when it is dropped.
 enum Prepared {
     HandedOff(
-        #[expect(dead_code, reason = "dropped after the poll")] HandedOff,
+        #[expect(dead_code, reason = "dropped after the poll")] HandoffMark,
         #[expect(dead_code, reason = "dropped after the poll")] Option<InProgress>,
     ),
     Unproven(#[expect(dead_code, reason = "dropped after the poll")] InProgress),
