@@ -171,12 +171,18 @@ impl Domain {
         }
     }
 
-    /// Gives the calling thread a worker's slice, if it has a core of this runtime and no such slice yet.
+    /// Gives the calling thread a worker's slice, if it has a core of this runtime and no such slice yet, or no more.
     pub(crate) fn shorten_slice(&self) {
         // The first of these is one load, and a worker comes here each time it parks.
         let may = slice::is_own() && self.has_workers() && self.settings.mechanisms.slice;
         if may && tokio::runtime::worker_index().is_some() && !slice::become_worker() {
             self.counters.slices_refused.add(1);
+        }
+        if self.cores.any_lengthened()
+            && let Some(core) = tokio::runtime::worker_index()
+            && self.cores.take_lengthened(core)
+        {
+            slice::renew_worker();
         }
     }
 

@@ -12,7 +12,7 @@ use common::{
     in_time, spawn_labelled, wait_for, within,
 };
 use morpheus_runtime::task::{self, Handoff};
-use morpheus_runtime::{Builder, Link, Mechanism, Policy, Runtime};
+use morpheus_runtime::{Builder, Link, Mechanism, Policy, Runtime, slice};
 use tokio::task::JoinHandle;
 
 /// The length of a poll of a hog.
@@ -1044,4 +1044,65 @@ fn a_longer_event_interval_is_no_stall() {
     stop.store(true, Ordering::Relaxed);
     finish(runtime.handle(), busy);
     assert_eq!(log.line_with(&["workers are stalled"]), None);
+}
+
+/// Hogs on a runtime: whether each began with a worker's slice, and whether it lost that while it computed. They compute until all have
+/// lost it, or for `limit`.
+fn lost_slices(runtime: &Runtime, count: usize, limit: Duration) -> Vec<(bool, bool)> {
+    let is_short = || slice::current() == Some(slice::WORKER_SLICE_NS);
+    let lost_by = Arc::new(AtomicUsize::new(0));
+    let hogs = (0..count).map(|_| {
+        let lost_by = lost_by.clone();
+        runtime.handle().spawn(async move {
+            let (was_short, mut is_lost) = (is_short(), false);
+            let begun = Instant::now();
+            while lost_by.load(Ordering::Relaxed) < count && begun.elapsed() < limit {
+                burn(MS);
+                if !is_lost && !is_short() {
+                    is_lost = true;
+                    lost_by.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            (was_short, is_lost)
+        })
+    });
+    let hogs: Vec<_> = hogs.collect();
+    finish(runtime.handle(), hogs)
+}
+
+/// Where many workers compute, those that wake run before them: the ones that compute have the kernel's slices until they park.
+#[test]
+fn many_workers_that_compute_have_the_kernels_slices() {
+    const MANY: usize = 8;
+    let _alone = alone();
+    if !common::is_child() {
+        common::in_child("many_workers_that_compute_have_the_kernels_slices", &[]);
+        return;
+    }
+    // By the number of CPUs it is decided how many are many.
+    common::stay_on_one_cpu();
+    let has_slices = std::thread::spawn(|| slice::set_current(slice::WORKER_SLICE_NS));
+    if !has_slices.join().unwrap() {
+        println!("SKIPPED: the kernel gives no short slices");
+        return;
+    }
+    let mut builder = two_workers();
+    builder.max_spares(MANY).link(Link::Watchdog);
+    let runtime = builder.watch_every_task(false).build().unwrap();
+    // All have parked, or are held.
+    std::thread::sleep(100 * MS);
+    let few = lost_slices(&runtime, 2, 200 * MS);
+    assert_eq!(few, [(true, false); 2]);
+    let many = lost_slices(&runtime, MANY, PATIENCE);
+    assert_eq!(many, [(true, true); MANY]);
+    let are_short = || {
+        let short = || async { slice::current() == Some(slice::WORKER_SLICE_NS) };
+        let tasks: Vec<_> = (0..2 * MANY)
+            .map(|_| runtime.handle().spawn(short()))
+            .collect();
+        finish(runtime.handle(), tasks)
+            .into_iter()
+            .all(|short| short)
+    };
+    assert!(wait_for(PATIENCE, are_short));
 }

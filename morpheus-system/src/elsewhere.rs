@@ -2,6 +2,9 @@
 
 /// How a thread is scheduled.
 pub(crate) mod sched_attr {
+    /// The thread ID of the calling thread.
+    pub(crate) const CALLING_THREAD: u32 = 0;
+
     /// These systems do not tell.
     #[derive(Debug)]
     pub(crate) enum SchedAttr {}
@@ -11,11 +14,15 @@ pub(crate) mod sched_attr {
             None
         }
 
+        pub(crate) fn of(_tid: u32) -> Option<SchedAttr> {
+            None
+        }
+
         pub(crate) fn slice(&self) -> Option<u64> {
             match *self {}
         }
 
-        pub(crate) fn set_slice(self, _ns: u64) -> bool {
+        pub(crate) fn set_slice(self, _tid: u32, _ns: u64) -> bool {
             match self {}
         }
     }

@@ -23,16 +23,23 @@ pub struct SchedAttr {
     sched_util_max: u32,
 }
 
+/// The thread ID of the calling thread, to these calls.
+pub const CALLING_THREAD: u32 = 0;
+
 /// How much of it is set: clamps stay as they are.
 const ATTR_SIZE: u32 = 48;
 
 impl SchedAttr {
     pub fn of_current_thread() -> Option<SchedAttr> {
+        SchedAttr::of(CALLING_THREAD)
+    }
+
+    pub fn of(tid: u32) -> Option<SchedAttr> {
         let mut attr = SchedAttr::default();
         let size = size_of_val(&attr);
-        // SAFETY: `attr` is writable for `size` bytes; 0 is this thread.
+        // SAFETY: `attr` is writable for `size` bytes; a thread that is gone gives ESRCH.
         let failed =
-            unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) } != 0;
+            unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut attr, size, 0) } != 0;
         (!failed).then_some(attr)
     }
 
@@ -52,8 +59,8 @@ impl SchedAttr {
             || !matches!(self.sched_util_max, 0 | NO_CLAMP)
     }
 
-    /// Whether the kernel took a slice of `ns` nanoseconds for the calling thread, whose attributes these are.
-    pub fn set_slice(mut self, ns: u64) -> bool {
+    /// Whether the kernel took a slice of `ns` nanoseconds for a thread, whose attributes these are. 0 is the kernel's slice.
+    pub fn set_slice(mut self, tid: u32, ns: u64) -> bool {
         if self.slice().is_none() || self.passes_on_more() || !Call::SetAttributes.is_allowed() {
             return false;
         }
@@ -62,8 +69,8 @@ impl SchedAttr {
         self.sched_runtime = ns;
         // SAFETY: `self` is readable for `self.size` bytes; policy and nice are what the kernel reported.
         let is_taken =
-            unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const self, 0) == 0 };
-        if !is_taken && self.is_refused_to_all(&io::Error::last_os_error()) {
+            unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const self, 0) == 0 };
+        if !is_taken && self.is_refused_to_all(tid, &io::Error::last_os_error()) {
             Call::SetAttributes.note_refusal();
         }
         is_taken
@@ -71,13 +78,13 @@ impl SchedAttr {
 
     /// Whether this error concerns the call and not these attributes: a niceness that another thread has raised meanwhile is also
     /// refused.
-    fn is_refused_to_all(&self, error: &io::Error) -> bool {
+    fn is_refused_to_all(&self, tid: u32, error: &io::Error) -> bool {
         let is_refusal = matches!(
             error.raw_os_error(),
             Some(libc::EPERM | libc::EACCES | libc::ENOSYS)
         );
         let same = |now: SchedAttr| now.sched_nice == self.sched_nice;
-        is_refusal && SchedAttr::of_current_thread().is_some_and(same)
+        is_refusal && SchedAttr::of(tid).is_some_and(same)
     }
 }
 

@@ -15,11 +15,14 @@
 
 use std::cell::Cell;
 
-use crate::sched_attr::SchedAttr;
+use crate::sched_attr::{CALLING_THREAD, SchedAttr};
 
 /// The slice of a worker, in nanoseconds: the kernel's are 1.4 ms on two CPUs and 2.8 to 3 ms on eight and more. Twice as much makes the workers' wakes a quarter
 /// later at p99 (`starvation --hogs 20 --hog-via spawn`).
 pub const WORKER_SLICE_NS: u64 = 200_000;
+
+/// What the kernel takes for its own slice.
+const KERNELS_SLICE: u64 = 0;
 
 /// The slice of the calling thread in nanoseconds. `None` where the kernel does not report it (before Linux
 /// 6.12), or where the thread is not in the fair class.
@@ -46,7 +49,17 @@ pub fn set_current(ns: u64) -> bool {
 pub fn replace_current(ns: u64) -> Option<u64> {
     let attr = SchedAttr::of_current_thread()?;
     let before = attr.slice()?;
-    attr.set_slice(ns).then_some(before)
+    attr.set_slice(CALLING_THREAD, ns).then_some(before)
+}
+
+/// Gives another thread of this process the kernel's slice, if it has a worker's. Returns whether it did. That thread calls
+/// [`renew_worker`] once it serves again.
+///
+/// The other attributes are set to what they were a moment before. So nothing else may change them at the same time.
+pub fn lengthen_workers(tid: u32) -> bool {
+    SchedAttr::of(tid).is_some_and(|attr| {
+        attr.slice() == Some(WORKER_SLICE_NS) && attr.set_slice(tid, KERNELS_SLICE)
+    })
 }
 
 /// The slice that this module has given to a thread.
@@ -90,6 +103,13 @@ fn take_workers_slice() -> bool {
     own.is_some()
 }
 
+/// Gives the calling thread a worker's slice anew, after [`lengthen_workers`].
+pub fn renew_worker() {
+    if is_workers() {
+        set_current(WORKER_SLICE_NS);
+    }
+}
+
 /// Restores the slice that the calling thread had before [`become_worker`].
 pub fn leave_worker() {
     if let State::Worker(own) = STATE.get() {
@@ -109,6 +129,30 @@ mod tests {
             if set_current(WORKER_SLICE_NS) {
                 assert_eq!(current(), Some(WORKER_SLICE_NS));
                 assert!(set_current(before));
+                assert_eq!(current(), Some(before));
+            }
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_workers_slice_is_lengthened_and_renewed() {
+        std::thread::spawn(|| {
+            let Some(before) = current() else { return };
+            if become_worker() {
+                let tid = crate::threads::own_tid();
+                assert!(
+                    std::thread::spawn(move || lengthen_workers(tid))
+                        .join()
+                        .unwrap()
+                );
+                assert_eq!(current(), Some(before));
+                assert!(!lengthen_workers(tid), "it has the kernel's");
+                renew_worker();
+                assert_eq!(current(), Some(WORKER_SLICE_NS));
+                leave_worker();
+                renew_worker();
                 assert_eq!(current(), Some(before));
             }
         })

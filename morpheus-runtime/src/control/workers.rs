@@ -77,7 +77,7 @@ impl Workers {
             ),
             canary: Canary::new(domain.clone()),
             staffing: Staffing::new(&domain.settings, quota::cpus_paid_for(), now_ns),
-            hogs: Hogs::default(),
+            hogs: Hogs::new(quota::cpus_paid_for()),
             unwatched: Unwatched::default(),
             exhausted_reported_ns: None,
             exhausted_ns: None,
@@ -120,6 +120,7 @@ impl Workers {
     pub(crate) fn staff(&mut self, now_ns: u64, polls: &watchdog::Sample) -> bool {
         let mechanisms = self.domain.settings.mechanisms;
         let cores = self.cores.sample(now_ns, &self.domain, &self.metrics);
+        self.hogs.lengthen_slices(&self.cores, &self.domain);
         if cores.is_sign && mechanisms.reserve {
             self.staffing.saw_pressure(now_ns, cores.parked);
         }

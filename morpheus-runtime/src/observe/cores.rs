@@ -239,6 +239,15 @@ impl Cores {
         (0..self.cores.len()).filter(is_stalled).collect()
     }
 
+    /// The cores whose threads have computed for a while since the last sign of life, with these threads.
+    pub(crate) fn computing(&self) -> impl Iterator<Item = (usize, u32)> {
+        self.cores.iter().enumerate().filter_map(|(number, core)| {
+            let thread = core.thread?;
+            let used_ns = thread.last_ns.saturating_sub(thread.first_ns);
+            (used_ns >= PRESSURE_NS).then_some((number, thread.tid))
+        })
+    }
+
     /// The last sign of life of a core.
     pub(crate) fn stalled_since(&self, core: usize) -> Option<u64> {
         self.cores.get(core).map(|core| core.stalled_since_ns)

@@ -332,6 +332,20 @@ pub fn is_child() -> bool {
     std::env::var_os("MORPHEUS_CHILD").is_some()
 }
 
+/// Keeps the calling thread, and those that it starts, on one of its CPUs.
+pub fn stay_on_one_cpu() {
+    // SAFETY: both calls get a set of their own and its size; a set of zeros is valid.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        let size = size_of_val(&set);
+        assert_eq!(libc::sched_getaffinity(0, size, &raw mut set), 0);
+        let cpu = (0..libc::CPU_SETSIZE as usize).find(|&cpu| libc::CPU_ISSET(cpu, &set));
+        libc::CPU_ZERO(&mut set);
+        libc::CPU_SET(cpu.expect("it runs on one"), &mut set);
+        assert_eq!(libc::sched_setaffinity(0, size, &raw const set), 0);
+    }
+}
+
 pub fn is_root() -> bool {
     // SAFETY: geteuid has no preconditions.
     unsafe { libc::geteuid() == 0 }
