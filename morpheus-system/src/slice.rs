@@ -17,8 +17,8 @@ use std::cell::Cell;
 
 use crate::sched_attr::{CALLING_THREAD, SchedAttr};
 
-/// The slice of a worker, in nanoseconds: the kernel's are 1.4 ms on two CPUs and 2.8 to 3 ms on eight and more. Twice as much makes the workers' wakes a quarter
-/// later at p99 (`starvation --hogs 20 --hog-via spawn`).
+/// The slice of a worker, in nanoseconds: the kernel's are 1.4 ms on two CPUs and 2.8 to 3 ms on eight and more. Twice as much makes the
+/// workers' wakes a quarter later at p99 (`starvation --hogs 20 --hog-via spawn`).
 pub const WORKER_SLICE_NS: u64 = 200_000;
 
 /// What the kernel takes for its own slice.

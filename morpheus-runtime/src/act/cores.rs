@@ -83,7 +83,7 @@ impl CoreTable {
     }
 
     /// Records that the thread of a core has the kernel's slice. Called by the controller, after it gave it: a thread that parks in
-    /// between keeps that slice until it parks again. Recorded before, it would keep it for good.
+    /// between keeps that slice until it parks again. With the record first, it would keep it for good.
     pub(crate) fn note_lengthened(&self, core: usize) {
         if let Some(core) = self.cores.get(core)
             && !core.is_lengthened.swap(true, Ordering::Relaxed)

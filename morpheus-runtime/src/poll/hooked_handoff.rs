@@ -130,6 +130,8 @@ pub(crate) fn hand_off(
     // Without its core the poll is a handed over one, also where it has no permit.
     is_away.then(|| {
         mark.core_is_taken();
+        // Where the core was taken after the wait for that had ended, it did not come to `wait`.
+        slice::leave_worker();
         match permit {
             Some(permit) => mark.hold(permit),
             None => mark,
