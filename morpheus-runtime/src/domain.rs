@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use morpheus_common::ladder::Policy;
 
+use tokio::runtime::{Handle, RuntimeFlavor};
+
 use crate::act::cores::CoreTable;
 use crate::act::handed_over::HandedOver;
 use crate::act::permit::{self, Permits};
@@ -175,15 +177,20 @@ impl Domain {
     pub(crate) fn shorten_slice(&self) {
         // The first of these is one load, and a worker comes here each time it parks.
         let may = slice::is_own() && self.has_workers() && self.settings.mechanisms.slice;
-        if may && tokio::runtime::worker_index().is_some() && !slice::become_worker() {
+        if may && self.is_on_worker() && !slice::become_worker() {
             self.counters.slices_refused.add(1);
         }
-        if self.cores.any_lengthened()
-            && let Some(core) = tokio::runtime::worker_index()
-            && self.cores.take_lengthened(core)
-        {
-            slice::renew_worker();
-        }
+        slice::renew_worker();
+    }
+
+    /// Whether the calling thread is a worker of this runtime. A current-thread runtime that a thread of its pool runs has a worker
+    /// index as well.
+    fn is_on_worker(&self) -> bool {
+        let is_own = |handle: Handle| {
+            handle.runtime_flavor() == RuntimeFlavor::MultiThread
+                && self.runtime.get().is_none_or(|own| *own == handle.id())
+        };
+        tokio::runtime::worker_index().is_some() && Handle::try_current().is_ok_and(is_own)
     }
 
     /// Whether there can be workers that take over from a stalled one.

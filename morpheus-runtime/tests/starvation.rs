@@ -1046,9 +1046,9 @@ fn a_longer_event_interval_is_no_stall() {
     assert_eq!(log.line_with(&["workers are stalled"]), None);
 }
 
-/// Hogs on a runtime: whether each began with a worker's slice, and whether it lost that while it computed. They compute until all have
-/// lost it, or for `limit`.
-fn lost_slices(runtime: &Runtime, count: usize, limit: Duration) -> Vec<(bool, bool)> {
+/// Hogs on a runtime: the thread of each, whether it began with a worker's slice, and whether it lost that while it computed. They compute
+/// until all have lost it, or for `limit`.
+fn lost_slices(runtime: &Runtime, count: usize, limit: Duration) -> Vec<(u32, bool, bool)> {
     let is_short = || slice::current() == Some(slice::WORKER_SLICE_NS);
     let lost_by = Arc::new(AtomicUsize::new(0));
     let hogs = (0..count).map(|_| {
@@ -1063,7 +1063,9 @@ fn lost_slices(runtime: &Runtime, count: usize, limit: Duration) -> Vec<(bool, b
                     lost_by.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            (was_short, is_lost)
+            // SAFETY: gettid takes no pointers.
+            let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+            (tid, was_short, is_lost)
         })
     });
     let hogs: Vec<_> = hogs.collect();
@@ -1075,34 +1077,32 @@ fn lost_slices(runtime: &Runtime, count: usize, limit: Duration) -> Vec<(bool, b
 fn many_workers_that_compute_have_the_kernels_slices() {
     const MANY: usize = 8;
     let _alone = alone();
+    let has_slices = std::thread::spawn(|| slice::set_current(slice::WORKER_SLICE_NS));
+    if !has_slices.join().unwrap() {
+        return morpheus_testing::skip("needs a kernel that gives short slices");
+    }
     if !common::is_child() {
         common::in_child("many_workers_that_compute_have_the_kernels_slices", &[]);
         return;
     }
     // By the number of CPUs it is decided how many are many.
     common::stay_on_one_cpu();
-    let has_slices = std::thread::spawn(|| slice::set_current(slice::WORKER_SLICE_NS));
-    if !has_slices.join().unwrap() {
-        println!("SKIPPED: the kernel gives no short slices");
-        return;
-    }
     let mut builder = two_workers();
     builder.max_spares(MANY).link(Link::Watchdog);
     let runtime = builder.watch_every_task(false).build().unwrap();
     // All have parked, or are held.
     std::thread::sleep(100 * MS);
-    let few = lost_slices(&runtime, 2, 200 * MS);
-    assert_eq!(few, [(true, false); 2]);
-    let many = lost_slices(&runtime, MANY, PATIENCE);
-    assert_eq!(many, [(true, true); MANY]);
-    let are_short = || {
-        let short = || async { slice::current() == Some(slice::WORKER_SLICE_NS) };
-        let tasks: Vec<_> = (0..2 * MANY)
-            .map(|_| runtime.handle().spawn(short()))
-            .collect();
-        finish(runtime.handle(), tasks)
-            .into_iter()
-            .all(|short| short)
-    };
-    assert!(wait_for(PATIENCE, are_short));
+    for (_, was_short, is_lost) in lost_slices(&runtime, 2, 200 * MS) {
+        assert!(was_short && !is_lost, "two are few");
+    }
+    let many = lost_slices(&runtime, MANY, PATIENCE / 4);
+    for &(_, was_short, is_lost) in &many {
+        assert!(was_short && is_lost, "{many:?}");
+    }
+    // Each parks, or is held again.
+    let is_short = |&(tid, ..): &(u32, bool, bool)| slice::of(tid) == Some(slice::WORKER_SLICE_NS);
+    assert!(
+        wait_for(PATIENCE / 4, || many.iter().all(is_short)),
+        "{many:?}"
+    );
 }

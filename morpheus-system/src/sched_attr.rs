@@ -70,7 +70,9 @@ impl SchedAttr {
         // SAFETY: `self` is readable for `self.size` bytes; policy and nice are what the kernel reported.
         let is_taken =
             unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const self, 0) == 0 };
-        if !is_taken && self.is_refused_to_all(tid, &io::Error::last_os_error()) {
+        // Another thread may have rights that this one has not.
+        let is_own = tid == CALLING_THREAD;
+        if !is_taken && is_own && self.is_refused_to_all(&io::Error::last_os_error()) {
             Call::SetAttributes.note_refusal();
         }
         is_taken
@@ -78,13 +80,13 @@ impl SchedAttr {
 
     /// Whether this error concerns the call and not these attributes: a niceness that another thread has raised meanwhile is also
     /// refused.
-    fn is_refused_to_all(&self, tid: u32, error: &io::Error) -> bool {
+    fn is_refused_to_all(&self, error: &io::Error) -> bool {
         let is_refusal = matches!(
             error.raw_os_error(),
             Some(libc::EPERM | libc::EACCES | libc::ENOSYS)
         );
         let same = |now: SchedAttr| now.sched_nice == self.sched_nice;
-        is_refusal && SchedAttr::of(tid).is_some_and(same)
+        is_refusal && SchedAttr::of_current_thread().is_some_and(same)
     }
 }
 

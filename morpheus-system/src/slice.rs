@@ -14,10 +14,11 @@
 //! Outside of Linux there are no slices: [`current`] has none to tell, and [`set_current`] says false.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::sched_attr::{CALLING_THREAD, SchedAttr};
 
-/// The slice of a worker, in nanoseconds: the kernel's are 1.4 ms on two CPUs and 2.8 to 3 ms on eight and more. Twice as much makes the
+/// The slice of a worker, in nanoseconds: the kernel's are 0.7 ms on one CPU, 1.4 on two, and 2.8 to 3 on eight and more. Twice as much makes the
 /// workers' wakes a quarter later at p99 (`starvation --hogs 20 --hog-via spawn`).
 pub const WORKER_SLICE_NS: u64 = 200_000;
 
@@ -52,14 +53,27 @@ pub fn replace_current(ns: u64) -> Option<u64> {
     attr.set_slice(CALLING_THREAD, ns).then_some(before)
 }
 
-/// Gives another thread of this process the kernel's slice, if it has a worker's. Returns whether it did. That thread calls
-/// [`renew_worker`] once it serves again.
+/// The slice of a thread of this process in nanoseconds; `None` as for [`current`], and where there is no such thread.
+#[must_use]
+pub fn of(tid: u32) -> Option<u64> {
+    SchedAttr::of(tid)?.slice()
+}
+
+/// Counts what [`lengthen_workers`] did in this process. Release after the slice was set, and Acquire in [`renew_worker`]: a thread
+/// that has not seen the number of its own change yet asks when it next parks.
+static LENGTHENED: AtomicU32 = AtomicU32::new(0);
+
+/// Gives another thread of this process the kernel's slice, if it has a worker's. Each thread that calls [`renew_worker`] afterwards
+/// looks whether it was the one.
 ///
 /// The other attributes are set to what they were a moment before. So nothing else may change them at the same time.
-pub fn lengthen_workers(tid: u32) -> bool {
-    SchedAttr::of(tid).is_some_and(|attr| {
+pub fn lengthen_workers(tid: u32) {
+    let is_lengthened = SchedAttr::of(tid).is_some_and(|attr| {
         attr.slice() == Some(WORKER_SLICE_NS) && attr.set_slice(tid, KERNELS_SLICE)
-    })
+    });
+    if is_lengthened {
+        LENGTHENED.fetch_add(1, Ordering::Release);
+    }
 }
 
 /// The slice that this module has given to a thread.
@@ -75,6 +89,8 @@ enum State {
 
 thread_local! {
     static STATE: Cell<State> = const { Cell::new(State::Own) };
+    /// [`LENGTHENED`] when the thread last looked whether it was the one.
+    static SEEN: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Whether [`become_worker`] would ask the kernel: the thread has its own slice, and was not refused another one.
@@ -103,9 +119,18 @@ fn take_workers_slice() -> bool {
     own.is_some()
 }
 
-/// Gives the calling thread a worker's slice anew, after [`lengthen_workers`].
+/// Gives the calling thread a worker's slice anew, if it had one and another thread has lengthened it.
+#[inline]
 pub fn renew_worker() {
-    if is_workers() {
+    let lengthened = LENGTHENED.load(Ordering::Acquire);
+    if lengthened != SEEN.replace(lengthened) {
+        renew_lengthened();
+    }
+}
+
+#[cold]
+fn renew_lengthened() {
+    if is_workers() && current() != Some(WORKER_SLICE_NS) {
         set_current(WORKER_SLICE_NS);
     }
 }
@@ -142,13 +167,9 @@ mod tests {
             let Some(before) = current() else { return };
             if become_worker() {
                 let tid = crate::threads::own_tid();
-                assert!(
-                    std::thread::spawn(move || lengthen_workers(tid))
-                        .join()
-                        .unwrap()
-                );
-                assert_eq!(current(), Some(before));
-                assert!(!lengthen_workers(tid), "it has the kernel's");
+                let lengthen = move || lengthen_workers(tid);
+                std::thread::spawn(lengthen).join().unwrap();
+                assert_eq!((current(), of(tid)), (Some(before), Some(before)));
                 renew_worker();
                 assert_eq!(current(), Some(WORKER_SLICE_NS));
                 leave_worker();

@@ -1,10 +1,10 @@
-//! The table of a runtime's cores: which cores are held, which thread has each core, and whether it has the kernel's slice.
+//! The table of a runtime's cores: which cores are held, and which thread has each core.
 //!
 //! A *core* is tokio's word for what a worker thread runs: a queue and a place in the idle set. Its number is tokio's
 //! worker index. Workers write to the table and the controller samples it. Every access is Relaxed and pairs with
 //! nothing, because no other memory depends on these words.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 #[derive(Debug, Default)]
 struct Core {
@@ -15,22 +15,17 @@ struct Core {
     /// Kernel thread ID of the thread that last unparked with this core and has not handed it off since; 0 if there
     /// is none.
     thread: AtomicU32,
-    /// Whether the controller gave the thread of the core the kernel's slice, and no thread has taken note since.
-    is_lengthened: AtomicBool,
 }
 
 #[derive(Debug)]
 pub(crate) struct CoreTable {
     cores: Box<[Core]>,
-    /// The cores that are lengthened, for the threads that ask each time that they park.
-    lengthened: AtomicUsize,
 }
 
 impl CoreTable {
     pub(crate) fn new(cores: usize) -> CoreTable {
         CoreTable {
             cores: (0..cores).map(|_| Core::default()).collect(),
-            lengthened: AtomicUsize::new(0),
         }
     }
 
@@ -74,38 +69,6 @@ impl CoreTable {
     pub(crate) fn thread(&self, core: usize) -> Option<u32> {
         let tid = self.cores.get(core)?.thread.load(Ordering::Relaxed);
         (tid != 0).then_some(tid)
-    }
-
-    /// Whether the controller has given the thread of a core the kernel's slice.
-    pub(crate) fn is_lengthened(&self, core: usize) -> bool {
-        let core = self.cores.get(core);
-        core.is_some_and(|core| core.is_lengthened.load(Ordering::Relaxed))
-    }
-
-    /// Records that the thread of a core has the kernel's slice. Called by the controller, after it gave it: a thread that parks in
-    /// between keeps that slice until it parks again. With the record first, it would keep it for good.
-    pub(crate) fn note_lengthened(&self, core: usize) {
-        if let Some(core) = self.cores.get(core)
-            && !core.is_lengthened.swap(true, Ordering::Relaxed)
-        {
-            self.lengthened.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether a core is lengthened.
-    #[inline]
-    pub(crate) fn any_lengthened(&self) -> bool {
-        self.lengthened.load(Ordering::Relaxed) != 0
-    }
-
-    /// Returns whether a core was lengthened, and records that it is no more. Called by the thread that has it.
-    pub(crate) fn take_lengthened(&self, core: usize) -> bool {
-        let core = self.cores.get(core);
-        let was = core.is_some_and(|core| core.is_lengthened.swap(false, Ordering::Relaxed));
-        if was {
-            self.lengthened.fetch_sub(1, Ordering::Relaxed);
-        }
-        was
     }
 
     /// Whether a thread is known to have a core.

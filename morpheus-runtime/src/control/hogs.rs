@@ -29,6 +29,8 @@ pub(crate) struct Hogs {
     stalled: Vec<Hog>,
     /// Computing workers of which all keep their slices.
     few: usize,
+    /// By core: the last sign of life before the stall for which its thread was given another slice.
+    lengthened: Vec<Option<u64>>,
 }
 
 #[derive(Debug)]
@@ -76,28 +78,38 @@ impl Hogs {
         Hogs {
             stalled: Vec::new(),
             few: cpus.saturating_mul(MANY_PER_CPU),
+            lengthened: Vec::new(),
         }
     }
 
-    /// Gives computing workers the kernel's slices if there are many, so that workers that wake run before them. A thread that is
-    /// lowered by `nice` would keep that niceness, so not where that was asked for.
-    pub(crate) fn lengthen_slices(&self, cores: &Cores, domain: &Domain) {
+    /// Gives computing workers the kernel's slices if there are many, so that workers that wake run before them. Not where threads are
+    /// lowered by `nice`: one that is raised at the same time would be lowered again. A scheduler of ours has its own slices.
+    pub(crate) fn lengthen_slices(&mut self, now_ns: u64, cores: &Cores, domain: &Domain) {
         let settings = &domain.settings;
         let may = settings.mechanisms.slice && settings.policy >= Policy::Demote;
-        if !may || settings.nice_hogs || cores.computing().count() <= self.few {
+        // Relaxed: see `note_irreversible_nice`.
+        let excluded = domain.can_nice.load(Ordering::Relaxed)
+            || domain.link.active() == ActiveLink::Scheduler;
+        if !may || excluded || cores.computing(now_ns).count() <= self.few {
             return;
         }
-        for (core, tid) in cores.computing() {
+        for (core, tid) in cores.computing(now_ns) {
+            let since_ns = cores.stalled_since(core);
+            if self.lengthened.len() <= core {
+                self.lengthened.resize(core + 1, None);
+            }
+            if std::mem::replace(&mut self.lengthened[core], since_ns) == since_ns {
+                continue;
+            }
             let is_demotable = |index| {
                 let slot = domain.slots.runtime(index);
                 slot.has_flag(SlotFlag::Demotable) && !slot.in_critical()
             };
-            if !domain.cores.is_lengthened(core)
-                && domain.cores.thread(core) == Some(tid)
+            if domain.cores.thread(core) == Some(tid)
+                && !domain.cores.is_held(core)
                 && slot_of(tid, domain).is_some_and(is_demotable)
-                && slice::lengthen_workers(tid)
             {
-                domain.cores.note_lengthened(core);
+                slice::lengthen_workers(tid);
             }
         }
     }

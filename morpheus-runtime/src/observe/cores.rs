@@ -76,6 +76,7 @@ impl Core {
     fn suspicion(&mut self, now_ns: u64, thread: Option<u32>, patience: u64) -> Suspicion {
         let stalled_ns = now_ns - self.stalled_since_ns;
         let Some((tid, cpu_ns)) = thread.and_then(|tid| Some((tid, clock::cpu_ns_of(tid)?))) else {
+            self.thread = None;
             return match stalled_ns >= UNKNOWN_PRESSURE_NS.saturating_mul(patience) {
                 true => Suspicion::Pressure,
                 false => Suspicion::None,
@@ -239,13 +240,19 @@ impl Cores {
         (0..self.cores.len()).filter(is_stalled).collect()
     }
 
-    /// The cores whose threads have computed for a while since the last sign of life, with these threads.
-    pub(crate) fn computing(&self) -> impl Iterator<Item = (usize, u32)> {
-        self.cores.iter().enumerate().filter_map(|(number, core)| {
-            let thread = core.thread?;
-            let used_ns = thread.last_ns.saturating_sub(thread.first_ns);
-            (used_ns >= PRESSURE_NS).then_some((number, thread.tid))
-        })
+    /// The cores whose threads have computed for a while since the last sign of life, with these threads. They do not sleep, as
+    /// far as that can be told without a look at each: beside many others a thread has no CPU for tens of milliseconds.
+    pub(crate) fn computing(&self, now_ns: u64) -> impl Iterator<Item = (usize, u32)> {
+        let least_ns = PRESSURE_NS.saturating_mul(self.patience);
+        self.cores
+            .iter()
+            .enumerate()
+            .filter_map(move |(number, core)| {
+                let thread = core.thread?;
+                let used_ns = thread.last_ns.saturating_sub(thread.first_ns);
+                let is_still = now_ns.saturating_sub(thread.still_since_ns) >= OLD_NS;
+                (used_ns >= least_ns && !is_still).then_some((number, thread.tid))
+            })
     }
 
     /// The last sign of life of a core.

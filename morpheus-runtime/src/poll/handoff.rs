@@ -388,4 +388,20 @@ mod tests {
         assert!(was_short || runtime.domain().counters.slices_refused.get() > 0);
         assert_eq!((during, is_short), (Some(own), was_short && has_core));
     }
+
+    /// The index of a worker is also that of a current-thread runtime.
+    #[test]
+    fn a_current_thread_runtime_on_a_thread_of_the_pool_makes_no_worker() {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
+        let runtime = builder.build().unwrap();
+        let served = runtime.handle().spawn_blocking(|| {
+            let mut tokio = tokio::runtime::Builder::new_current_thread();
+            let claims = async { own_slot::claim().is_some() };
+            let has_slot = tokio.build().unwrap().block_on(claims);
+            (has_slot, slice::is_workers())
+        });
+        let served = runtime.block_on(served).unwrap();
+        assert_eq!(served, (true, false));
+    }
 }
