@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use morpheus_common::ladder::Policy;
-
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::act::cores::CoreTable;
@@ -173,24 +172,23 @@ impl Domain {
         }
     }
 
-    /// Gives the calling thread a worker's slice, if it has a core of this runtime and no such slice yet, or no more.
+    /// Gives the calling thread a worker's slice, if it has a core of this runtime and its own slice, or one that was lengthened.
     pub(crate) fn shorten_slice(&self) {
         // The first of these is one load, and a worker comes here each time it parks.
         let may = slice::is_own() && self.has_workers() && self.settings.mechanisms.slice;
-        if may && self.is_on_worker() && !slice::become_worker() {
+        if may && self.handle_of_worker().is_some() && !slice::become_worker() {
             self.counters.slices_refused.add(1);
         }
         slice::renew_worker();
     }
 
-    /// Whether the calling thread is a worker of this runtime. A current-thread runtime that a thread of its pool runs has a worker
-    /// index as well.
-    fn is_on_worker(&self) -> bool {
-        let is_own = |handle: Handle| {
-            handle.runtime_flavor() == RuntimeFlavor::MultiThread
-                && self.runtime.get().is_none_or(|own| *own == handle.id())
-        };
-        tokio::runtime::worker_index().is_some() && Handle::try_current().is_ok_and(is_own)
+    /// The handle of this runtime, or of any on a domain without workers, if the calling thread is a worker of it and has entered no
+    /// other one. A current-thread runtime that a thread of a pool runs has a worker index as well.
+    pub(crate) fn handle_of_worker(&self) -> Option<Handle> {
+        tokio::runtime::worker_index()?;
+        let handle = Handle::try_current().ok()?;
+        let is_own = self.runtime.get().is_none_or(|own| *own == handle.id());
+        (is_own && handle.runtime_flavor() == RuntimeFlavor::MultiThread).then_some(handle)
     }
 
     /// Whether there can be workers that take over from a stalled one.

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::sched_attr::{CALLING_THREAD, SchedAttr};
 
-/// The slice of a worker, in nanoseconds: the kernel's are 0.7 ms on one CPU, 1.4 on two, and 2.8 to 3 on eight and more. Twice as much makes the
-/// workers' wakes a quarter later at p99 (`starvation --hogs 20 --hog-via spawn`).
+/// The slice of a worker, in nanoseconds: the kernel's are 0.7 ms on one CPU, 1.4 on two, and 2.8 to 3 on eight and more. Twice as
+/// much makes the workers' wakes a quarter later at p99 (`starvation --hogs 20 --hog-via spawn`).
 pub const WORKER_SLICE_NS: u64 = 200_000;
 
 /// What the kernel takes for its own slice.
@@ -47,7 +47,7 @@ pub fn set_current(ns: u64) -> bool {
 }
 
 /// Does the same as [`set_current`], and returns the previous slice in nanoseconds; `None` if the kernel did not take the new one.
-pub fn replace_current(ns: u64) -> Option<u64> {
+fn replace_current(ns: u64) -> Option<u64> {
     let attr = SchedAttr::of_current_thread()?;
     let before = attr.slice()?;
     attr.set_slice(CALLING_THREAD, ns).then_some(before)

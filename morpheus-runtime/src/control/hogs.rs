@@ -29,8 +29,6 @@ pub(crate) struct Hogs {
     stalled: Vec<Hog>,
     /// Computing workers of which all keep their slices.
     few: usize,
-    /// By core: the last sign of life before the stall for which its thread was given another slice.
-    lengthened: Vec<Option<u64>>,
 }
 
 #[derive(Debug)]
@@ -78,29 +76,21 @@ impl Hogs {
         Hogs {
             stalled: Vec::new(),
             few: cpus.saturating_mul(MANY_PER_CPU),
-            lengthened: Vec::new(),
         }
     }
 
     /// Gives computing workers the kernel's slices if there are many, so that workers that wake run before them. Not where threads are
     /// lowered by `nice`: one that is raised at the same time would be lowered again. A scheduler of ours has its own slices.
-    pub(crate) fn lengthen_slices(&mut self, now_ns: u64, cores: &Cores, domain: &Domain) {
+    pub(crate) fn lengthen_slices(&self, now_ns: u64, cores: &mut Cores, domain: &Domain) {
         let settings = &domain.settings;
         let may = settings.mechanisms.slice && settings.policy >= Policy::Demote;
         // Relaxed: see `note_irreversible_nice`.
         let excluded = domain.can_nice.load(Ordering::Relaxed)
             || domain.link.active() == ActiveLink::Scheduler;
-        if !may || excluded || cores.computing(now_ns).count() <= self.few {
+        if !may || excluded {
             return;
         }
-        for (core, tid) in cores.computing(now_ns) {
-            let since_ns = cores.stalled_since(core);
-            if self.lengthened.len() <= core {
-                self.lengthened.resize(core + 1, None);
-            }
-            if std::mem::replace(&mut self.lengthened[core], since_ns) == since_ns {
-                continue;
-            }
+        for (core, tid) in cores.take_computing(now_ns, self.few) {
             let is_demotable = |index| {
                 let slot = domain.slots.runtime(index);
                 slot.has_flag(SlotFlag::Demotable) && !slot.in_critical()

@@ -120,7 +120,8 @@ impl Workers {
     pub(crate) fn staff(&mut self, now_ns: u64, polls: &watchdog::Sample) -> bool {
         let mechanisms = self.domain.settings.mechanisms;
         let cores = self.cores.sample(now_ns, &self.domain, &self.metrics);
-        self.hogs.lengthen_slices(now_ns, &self.cores, &self.domain);
+        self.hogs
+            .lengthen_slices(now_ns, &mut self.cores, &self.domain);
         if cores.is_sign && mechanisms.reserve {
             self.staffing.saw_pressure(now_ns, cores.parked);
         }

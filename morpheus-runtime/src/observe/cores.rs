@@ -49,6 +49,8 @@ struct Core {
     /// Its thread, and the CPU time of that at the first and at the last sample without a sign of life.
     thread: Option<ThreadTime>,
     is_poked: bool,
+    /// Whether [`Cores::take_computing`] has returned it since.
+    is_taken: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +70,7 @@ impl Core {
             stalled_since_ns: now_ns,
             thread: None,
             is_poked: false,
+            is_taken: false,
         }
     }
 
@@ -240,19 +243,27 @@ impl Cores {
         (0..self.cores.len()).filter(is_stalled).collect()
     }
 
-    /// The cores whose threads have computed for a while since the last sign of life, with these threads. They do not sleep, as
-    /// far as that can be told without a look at each: beside many others a thread has no CPU for tens of milliseconds.
-    pub(crate) fn computing(&self, now_ns: u64) -> impl Iterator<Item = (usize, u32)> {
+    /// Returns the cores whose threads have computed for a while since the last sign of life, with these threads, if there are more
+    /// than `few`: each once until its next sign of life. They do not sleep, as far as that can be told without a look at each: beside
+    /// many others a thread has no CPU for tens of milliseconds.
+    pub(crate) fn take_computing(&mut self, now_ns: u64, few: usize) -> Vec<(usize, u32)> {
         let least_ns = PRESSURE_NS.saturating_mul(self.patience);
-        self.cores
-            .iter()
-            .enumerate()
-            .filter_map(move |(number, core)| {
-                let thread = core.thread?;
-                let used_ns = thread.last_ns.saturating_sub(thread.first_ns);
-                let is_still = now_ns.saturating_sub(thread.still_since_ns) >= OLD_NS;
-                (used_ns >= least_ns && !is_still).then_some((number, thread.tid))
+        let tid_of = |core: &Core| {
+            let thread = core.thread?;
+            let used_ns = thread.last_ns.saturating_sub(thread.first_ns);
+            let is_still = now_ns.saturating_sub(thread.still_since_ns) >= OLD_NS;
+            (used_ns >= least_ns && !is_still).then_some(thread.tid)
+        };
+        if self.cores.iter().filter_map(tid_of).count() <= few {
+            return Vec::new();
+        }
+        let cores = self.cores.iter_mut().enumerate();
+        cores
+            .filter_map(|(number, core)| {
+                let tid = tid_of(core)?;
+                (!std::mem::replace(&mut core.is_taken, true)).then_some((number, tid))
             })
+            .collect()
     }
 
     /// The last sign of life of a core.

@@ -40,18 +40,12 @@ const POOL_ANSWER_VALID_NS: u64 = 2_000_000_000;
 /// that has its core. Elsewhere (a `LocalSet`, a current-thread runtime, a blocking thread, the future of
 /// `block_on`) tokio would panic. No task queues behind the poll there.
 pub(crate) fn is_allowed(domain: &Domain) -> bool {
-    if tokio::runtime::worker_index().is_none() {
-        return false;
-    }
-    let Ok(handle) = Handle::try_current() else {
-        return false;
-    };
     // With another runtime entered on this worker, tokio would hand the core to the pool of that runtime, and
     // the shutdown of that runtime would wait for this worker.
-    let entered_another = domain.runtime.get().is_some_and(|own| *own != handle.id());
-    handle.runtime_flavor() == RuntimeFlavor::MultiThread
-        && !entered_another
-        && !is_refused(&handle)
+    let Some(handle) = domain.handle_of_worker() else {
+        return false;
+    };
+    !is_refused(&handle)
         && domain
             .warm_pools
             .as_ref()
