@@ -1,9 +1,25 @@
 //! How code that computes or blocks in a task is written for tokio: as it is, or in one of the ways that people rewrite it.
 
+use std::sync::LazyLock;
+
 use clap::ValueEnum;
+use morpheus_harness::{host, thread};
 use serde::{Deserialize, Serialize};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, block_in_place, spawn_blocking};
+
+/// The niceness of the threads of [`Code::Pool`].
+const POOL_NICE: i32 = 10;
+
+/// Of [`Code::Pool`]. Its one worker is never driven: it has threads for blocking calls alone.
+static POOL: LazyLock<Runtime> = LazyLock::new(|| {
+    let mut pool = Builder::new_current_thread();
+    pool.max_blocking_threads(host::cpus())
+        .on_thread_start(|| drop(thread::set_nice(0, POOL_NICE)));
+    pool.build()
+        .expect("a runtime without drivers needs nothing")
+});
 
 /// One way to write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -15,6 +31,8 @@ pub enum Code {
     SpawnBlocking,
     /// The same behind a semaphore, as an expert does it: no more at once than there are workers.
     Bounded,
+    /// On a pool of its own with as many threads as there are CPUs, which leave these to all others: their niceness is 10.
+    Pool,
     /// In `tokio::task::block_in_place`: the other tasks of the worker move to another thread first.
     InPlace,
 }
@@ -24,7 +42,7 @@ impl Code {
     #[must_use]
     pub fn for_blocking(self) -> Self {
         match self {
-            Self::Bounded => Self::SpawnBlocking,
+            Self::Bounded | Self::Pool => Self::SpawnBlocking,
             other => other,
         }
     }
@@ -46,6 +64,7 @@ impl Code {
                 let _permit = permits.acquire().await;
                 spawn_blocking(work).await
             }
+            Self::Pool => POOL.spawn_blocking(work).await,
         }
     }
 }

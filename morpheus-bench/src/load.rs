@@ -79,7 +79,7 @@ pub struct Finished {
 pub struct Load {
     clients: Vec<JoinHandle<Client>>,
     streams: Vec<TcpStream>,
-    /// From here on errors are expected: the sockets were shut down.
+    /// From here on errors are expected.
     is_over: Arc<AtomicBool>,
     timetable: Timetable,
     begin: Begin,
@@ -109,11 +109,11 @@ impl Load {
         begin: Begin,
     ) -> io::Result<Self> {
         let timetable = Timetable::new(connections as u32, rate * connections as f64, None);
-        Self::start(timetable, begin, || {
+        Self::start(timetable, begin, |_| {
             let mut stream = TcpStream::connect_timeout(&server, Duration::from_secs(5))?;
             stream.set_nodelay(true)?;
             let mut message = [7; MESSAGE];
-            let handle = stream.try_clone()?;
+            let handle = Some(stream.try_clone()?);
             let exchange = move |_: u64| {
                 stream.write_all(&message)?;
                 stream.read_exact(&mut message)
@@ -122,15 +122,16 @@ impl Load {
         })
     }
 
-    /// Starts the clients. `connect` returns a handle of a client's socket, and how it exchanges a request, which has a number from
-    /// 1 on, for its answer. A request that is due before `begin` does not count.
+    /// Starts the clients. `connect` returns how a client exchanges a request, which has a number from 1 on, for its answer, and a handle
+    /// of its socket: a client without one ends its exchange by an error once the flag is set, which says that all is over. A request
+    /// that is due before `begin` does not count.
     ///
     /// # Errors
     /// Those of `connect` and of threads.
     pub fn start<E: FnMut(u64) -> io::Result<()> + Send + 'static>(
         timetable: Timetable,
         begin: Begin,
-        connect: impl Fn() -> io::Result<(TcpStream, E)>,
+        connect: impl Fn(&Arc<AtomicBool>) -> io::Result<(Option<TcpStream>, E)>,
     ) -> io::Result<Self> {
         let mut load = Self {
             clients: Vec::new(),
@@ -140,8 +141,8 @@ impl Load {
             begin,
         };
         for i in 0..timetable.connections {
-            let (stream, exchange) = connect()?;
-            load.streams.push(stream);
+            let (stream, exchange) = connect(&load.is_over)?;
+            load.streams.extend(stream);
             // Spread over the period: clients that all fire at once would measure their own queue.
             let first = Instant::now() + timetable.period * i / timetable.connections;
             let client = std::thread::Builder::new().name("client".into());

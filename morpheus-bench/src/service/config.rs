@@ -8,6 +8,7 @@ use morpheus_harness::arguments::{counted, measured};
 use morpheus_harness::rows::view::distinct;
 use serde::Serialize;
 
+use super::connections::Connections;
 use super::variant::Variant;
 
 const MORE: &str = "\
@@ -19,11 +20,12 @@ These are compared, each in every round and in a process of its own:
   tokio-rewritten  with spawn_blocking
   tokio-bounded    and a semaphore that lets as many requests compute as there are CPUs: what an expert writes
   tokio-tuned-bounded  the same, with short slices for workers and the two switches
+  tokio-tuned-pool  in place of the semaphore, a pool of their own with a thread for each CPU at nice 10
   morpheus         as it is, with #[morpheus_runtime::main]
   morpheus+layer   and a tower layer that has each handler watched under its route
   morpheus+flag    as it is, built with --cfg tokio_unstable
 
-tokio-tuned, tokio-tuned-bounded and morpheus+flag are built on demand, in a target directory of their own: some minutes the first
+tokio-tuned, tokio-tuned-bounded, tokio-tuned-pool and morpheus+flag are built on demand, in a target directory of their own: some minutes the first
 time.
 
 These are measured, while the clients of --scene are never content:
@@ -39,6 +41,8 @@ Examples:
       Builds everything and measures: six minutes.
   cargo xtask service --clients 4,40,200
       Also more hogs than Morpheus has spares. The layer and the flag know which handlers these are.
+  cargo xtask service --clients 40 --connections shared
+      Each connection carries requests of both kinds, as behind a proxy. Nothing tells which comes next.
   cargo xtask service --scene hash
       The same with argon2, of which the memory is a part of the rate.
   cargo xtask service --scene blocking
@@ -87,6 +91,10 @@ pub struct Options {
     /// The load that keeps the service busy
     #[arg(long, value_name = "NAME", default_value = "compute")]
     pub scene: Scene,
+
+    /// How requests come to connections
+    #[arg(long, value_name = "HOW", default_value = "own")]
+    pub connections: Connections,
 
     /// How many clients do, one number after the other [default: 4, or 64 of /report]
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = counted(0, 1_000))]

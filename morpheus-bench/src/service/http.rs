@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::http::is_whole;
@@ -70,14 +71,23 @@ impl Connection {
         is_whole(&self.answer)
     }
 
-    /// Sends a request and reads the answer to its last byte.
+    /// Sends a request and reads the answer to its last byte. It waits on after its patience has ended, until `is_over`.
     ///
     /// # Errors
     /// As [`Connection::receive`].
-    pub fn ask(&mut self, request: &[u8]) -> io::Result<()> {
+    pub fn ask(&mut self, request: &[u8], is_over: &AtomicBool) -> io::Result<()> {
         self.send(request)?;
-        while !self.receive()? {}
-        Ok(())
+        loop {
+            match self.receive() {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                // Acquire: what made it over happened before.
+                Err(error)
+                    if error.kind() == ErrorKind::WouldBlock
+                        && !is_over.load(Ordering::Acquire) => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! Those that have no answer within [`TAIL`] of the window's end count with their age.
 
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use morpheus_harness::histogram::Summary;
 use morpheus_harness::interrupt;
 
+use super::connections::{Connections, Pool};
 use super::http::{Connection, get, post};
 use super::served::Client;
 use crate::begin::Begin;
@@ -55,7 +56,7 @@ pub struct Seen {
 /// The state that the clients that keep the service busy share with the thread that ends them.
 struct Shared {
     window: Window,
-    /// From here on errors are expected: the sockets were shut down.
+    /// From here on errors are expected.
     is_over: AtomicBool,
 }
 
@@ -65,7 +66,6 @@ pub struct Load {
     ping: load::Load,
     db: load::Load,
     busy: JoinHandle<io::Result<f64>>,
-    streams: Vec<TcpStream>,
 }
 
 impl Load {
@@ -75,24 +75,30 @@ impl Load {
     /// Those of sockets and threads.
     pub fn start(
         server: SocketAddr,
+        connections: Connections,
         path: &str,
         clients: usize,
         db_per_s: f64,
         window: Window,
     ) -> io::Result<Self> {
+        let pool = Arc::new(Pool::new(server, connections));
         let shared = Arc::new(Shared {
             window,
             is_over: AtomicBool::new(false),
         });
-        let timed = |path, connections, per_s, writes: u64| {
-            let timetable = Timetable::new(connections, per_s, Some(window.end));
-            load::Load::start(timetable, Begin::at(window.from), || {
-                let mut connection = Connection::open(server, None)?;
+        let timed = |path, threads, per_s, writes: u64| {
+            let timetable = Timetable::new(threads, per_s, Some(window.end));
+            load::Load::start(timetable, Begin::at(window.from), |is_over| {
+                let (pool, is_over) = (Arc::clone(&pool), Arc::clone(is_over));
                 let (read, write) = (get(server, path), post(server, path, ROW));
-                let handle = connection.stream()?;
+                let mut own = pool.put(pool.take(None)?);
+                let handle = own.as_ref().map(Connection::stream).transpose()?;
                 let exchange = move |number: u64| {
                     let is_write = number.is_multiple_of(writes);
-                    connection.ask(if is_write { &write } else { &read })
+                    let mut connection = pool.take(own.take())?;
+                    connection.ask(if is_write { &write } else { &read }, &is_over)?;
+                    own = pool.put(connection);
+                    Ok(())
                 };
                 Ok((handle, exchange))
             })
@@ -100,18 +106,13 @@ impl Load {
         // The numbers begin with 1, so that none is a multiple of 0.
         let ping = timed("/ping", CONNECTIONS[0], PINGS_PER_S, 0)?;
         let db = timed("/db", CONNECTIONS[1], db_per_s, WRITES)?;
-        let connections = (0..clients).map(|_| Connection::open(server, None));
-        let connections = connections.collect::<io::Result<Vec<Connection>>>()?;
-        let streams = connections.iter().map(Connection::stream);
-        let streams = streams.collect::<io::Result<Vec<TcpStream>>>()?;
         let (request, of_busy) = (get(server, path), Arc::clone(&shared));
-        let client = move || ask_again(connections, &request, &of_busy);
+        let client = move || ask_again(&pool, clients, &request, &of_busy);
         Ok(Self {
             shared,
             ping,
             db,
             busy: thread::Builder::new().spawn(client)?,
-            streams,
         })
     }
 
@@ -128,12 +129,8 @@ impl Load {
             tick();
         }
         let now = Instant::now();
-        // Release: a client that finds its socket shut down afterwards finds this as well (Acquire in `ask_again`).
-        self.shared.is_over.store(true, Ordering::Release);
-        for stream in &self.streams {
-            // Ends a client that waits for an answer. An error means that the socket is closed already.
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        // Relaxed: the clients look now and then.
+        self.shared.is_over.store(true, Ordering::Relaxed);
         let busy = self.busy.join();
         let busy = busy.map_err(|_| "the thread that keeps it busy panicked")?;
         let served = busy.map_err(|error| format!("a client that keeps it busy: {error}"))?;
@@ -156,18 +153,15 @@ impl Load {
 
 /// All clients that ask again once they have their answer, in one thread: so they take little CPU time from the service. Returns how
 /// many requests were served in the window.
-fn ask_again(connections: Vec<Connection>, request: &[u8], shared: &Shared) -> io::Result<f64> {
-    let mut clients = Vec::with_capacity(connections.len());
-    for mut connection in connections {
+fn ask_again(pool: &Pool, clients: usize, request: &[u8], shared: &Shared) -> io::Result<f64> {
+    let connections = (0..clients).map(|_| pool.take(None));
+    let mut clients = Vec::with_capacity(clients);
+    for mut connection in connections.collect::<io::Result<Vec<_>>>()? {
         connection.send(request)?;
         clients.push((connection, Client::new(Instant::now())));
     }
-    let ended = ask_until_over(&mut clients, request, shared);
+    ask_until_over(pool, &mut clients, request, shared)?;
     let now = Instant::now();
-    // Acquire: its partner is the store in `finish`, before the sockets are shut down.
-    if !shared.is_over.load(Ordering::Acquire) {
-        ended?;
-    }
     let served = clients
         .iter()
         .map(|(_, client)| client.served(now, shared.window));
@@ -175,6 +169,7 @@ fn ask_again(connections: Vec<Connection>, request: &[u8], shared: &Shared) -> i
 }
 
 fn ask_until_over(
+    pool: &Pool,
     clients: &mut [(Connection, Client)],
     request: &[u8],
     shared: &Shared,
@@ -185,7 +180,7 @@ fn ask_until_over(
         revents: 0,
     };
     let mut ready: Vec<libc::pollfd> = clients.iter().map(wait_for).collect();
-    // Relaxed: a thread that misses it meets a socket that was shut down.
+    // Relaxed: it looks again soon.
     while !shared.is_over.load(Ordering::Relaxed) {
         let timeout_ms = LOOK.as_millis() as libc::c_int;
         // SAFETY: poll writes into the array alone, which has this many elements and outlives the call; the files are open, for
@@ -201,12 +196,14 @@ fn ask_until_over(
         }
         let answered = clients
             .iter_mut()
-            .zip(&ready)
+            .zip(&mut ready)
             .filter(|(_, one)| one.revents != 0);
-        for ((connection, client), _) in answered {
+        for ((connection, client), one) in answered {
             // There is something to read, so that this does not block.
             if connection.receive()? {
                 client.answered(Instant::now(), shared.window);
+                pool.exchange(connection)?;
+                one.fd = connection.as_raw_fd();
                 connection.send(request)?;
             }
         }
@@ -228,7 +225,7 @@ mod tests {
             end: from + length,
         };
         let server = listener.local_addr().unwrap();
-        Load::start(server, "/report", clients, 250.0, window).unwrap()
+        Load::start(server, Connections::Own, "/report", clients, 250.0, window).unwrap()
     }
 
     #[test]

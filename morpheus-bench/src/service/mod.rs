@@ -10,10 +10,11 @@
 //! due, and what has no answer by the end counts with its age. The clients that keep the service busy are a closed loop: each
 //! asks again once it has its answer, and of these only the rate counts.
 //!
-//! `config` reads the command line, `variant` names what is compared, `server` starts and ends it, `http` and `load` are its
-//! clients, `served` counts what these were served in the window, `run` does all of it in turns and makes rows of what they saw.
+//! `config` reads the command line, `variant` names what is compared, `server` starts and ends it, `http`, `connections` and `load` are
+//! its clients, `served` counts what these were served in the window, `run` does all of it in turns and makes rows of what they saw.
 
 mod config;
+mod connections;
 mod http;
 mod load;
 mod run;

@@ -79,7 +79,8 @@ pub fn measure(options: &Options) -> Result<Envelope<Options>, String> {
         if interrupt::happened() {
             break;
         }
-        let case = format!("{clients} clients of {}", options.scene.path());
+        let connections = options.connections.of_case();
+        let case = format!("{clients} clients of {}{connections}", options.scene.path());
         let mut rounds = Rounds::in_turns(only.len());
         let places = rounds::in_turns(only.len(), options.rounds);
         let filled = rounds.fill(places, |place| {
@@ -118,7 +119,8 @@ fn one(
         end: from + options.window(),
     };
     let path = options.scene.path();
-    let load = Load::start(server.address(), path, clients, options.db_rate, window);
+    let (address, connections) = (server.address(), options.connections);
+    let load = Load::start(address, connections, path, clients, options.db_rate, window);
     let seen = load
         .map_err(|error| format!("the clients do not start: {error}"))?
         .finish(tick)?;

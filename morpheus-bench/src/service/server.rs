@@ -4,6 +4,7 @@ use std::env;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use morpheus_harness::supervised::Supervised;
@@ -168,7 +169,10 @@ impl Server {
 
     fn answers(&self) -> bool {
         let connection = Connection::open(self.address, Some(Duration::from_secs(1)));
-        connection.is_ok_and(|mut one| one.ask(&http::get(self.address, "/ping")).is_ok())
+        connection.is_ok_and(|mut one| {
+            one.ask(&http::get(self.address, "/ping"), &AtomicBool::new(true))
+                .is_ok()
+        })
     }
 
     /// Asks it to end, by SIGTERM, as a service manager would.

@@ -26,6 +26,8 @@ pub enum Variant {
     Bounded,
     /// The same, tuned, with a worker for each CPU.
     TunedBounded,
+    /// The handlers rewritten with a pool of their own, of as many threads as there are CPUs, at a lower priority; tuned likewise.
+    TunedPool,
     /// As it is, on Morpheus.
     Morpheus,
     /// The same, watched.
@@ -48,7 +50,7 @@ pub struct About {
 
 impl Variant {
     /// In the order of the table.
-    pub const ALL: [Variant; 10] = [
+    pub const ALL: [Variant; 11] = [
         Variant::Tokio,
         Variant::TokioMore,
         Variant::Tuned,
@@ -56,6 +58,7 @@ impl Variant {
         Variant::Rewritten,
         Variant::Bounded,
         Variant::TunedBounded,
+        Variant::TunedPool,
         Variant::Morpheus,
         Variant::MorpheusLayer,
         Variant::MorpheusFlag,
@@ -74,6 +77,7 @@ impl Variant {
             Variant::Rewritten => About { name: "tokio-rewritten", arguments: &["--code", "spawn-blocking"], ..tokio },
             Variant::Bounded => About { name: "tokio-bounded", arguments: &["--code", "bounded"], ..tokio },
             Variant::TunedBounded => About { name: "tokio-tuned-bounded", program: "http_service_tuned", needs_flag: true, arguments: &["--code", "bounded"], ..tokio },
+            Variant::TunedPool => About { name: "tokio-tuned-pool", program: "http_service_tuned", needs_flag: true, arguments: &["--code", "pool"], ..tokio },
             Variant::Morpheus => morpheus,
             Variant::MorpheusLayer => About { name: "morpheus+layer", arguments: &["--layer"], ..morpheus },
             Variant::MorpheusFlag => About { name: "morpheus+flag", needs_flag: true, ..morpheus },

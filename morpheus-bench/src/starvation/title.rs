@@ -52,6 +52,7 @@ fn hogs(workload: &Workload) -> String {
         Code::Inline => "",
         Code::SpawnBlocking => ", in spawn_blocking",
         Code::Bounded => ", in spawn_blocking behind a semaphore",
+        Code::Pool => ", on a pool of their own at nice 10",
         Code::InPlace => ", in block_in_place",
     };
     let fresh = match workload.fresh {
