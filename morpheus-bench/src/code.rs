@@ -15,11 +15,10 @@ const POOL_NICE: i32 = 10;
 /// Of [`Code::Pool`]. Its one worker is never driven: it has threads for blocking calls alone.
 static POOL: LazyLock<Runtime> = LazyLock::new(|| {
     let mut pool = Builder::new_current_thread();
-    pool.max_blocking_threads(host::cpus())
-        .on_thread_start(|| {
-            // A lower priority is granted to anyone.
-            thread::set_nice(0, POOL_NICE);
-        });
+    pool.max_blocking_threads(host::cpus()).on_thread_start(|| {
+        // A lower priority is granted to anyone.
+        thread::set_nice(0, POOL_NICE);
+    });
     pool.build()
         .expect("a runtime without drivers needs nothing")
 });

@@ -8,6 +8,7 @@ use morpheus_common::ladder::{self, Action, Observation, Policy, Step};
 use morpheus_common::slot::{SlotFlag, VerdictFlags};
 use tokio::runtime::RuntimeMetrics;
 
+use crate::act::cores::CoreTable;
 use crate::act::permit::{CLASSES, Class};
 use crate::act::verdict;
 use crate::decide::case::{Case, Rules};
@@ -20,6 +21,7 @@ use crate::report::event::{Stall, Taken};
 use crate::report::label;
 use crate::report::stacks::{Long, Place};
 use morpheus_link::events::OverBudget;
+use morpheus_system::clock;
 
 /// With up to this many new polls that recorded when they began, there is an early sample when the first is due.
 const EARLY_SAMPLE_POLLS: usize = 8;
@@ -32,8 +34,12 @@ const EARLY_SAMPLES_LAST_NS: u64 = 10_000_000;
 /// One sample of all slots.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
-    /// Watched polls that need a spare: taken over, and the core of their worker is not served.
+    /// Workers that need a spare: those that were taken over, and those whose cores are not served.
     pub(crate) stalled: usize,
+    /// The threads of stalled polls that have their cores.
+    taken_over: Vec<u32>,
+    /// The cores that handoff polls handed off, and that were not served since. Several polls may have handed off the same one.
+    unserved: Vec<usize>,
     /// Handoff polls that sleep, by permit class.
     pub(crate) handoffs_asleep: [usize; CLASSES],
     /// Polls under way, or begun since the last sample.
@@ -51,6 +57,15 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
+    /// Counts each core once, by whichever polls it is known.
+    fn count_stalled(&mut self, cores: &CoreTable) {
+        let unserved = self.unserved.iter().filter(|&&core| {
+            let thread = cores.thread(core);
+            !thread.is_some_and(|tid| self.taken_over.contains(&tid))
+        });
+        self.stalled = self.taken_over.len() + unserved.count();
+    }
+
     fn sample_by(&mut self, at_ns: u64) {
         self.due_ns = Some(self.due_ns.map_or(at_ns, |other| other.min(at_ns)));
     }
@@ -103,6 +118,7 @@ impl Watchdog {
         } else if self.slow_inline_ns.is_some_and(goes_on) {
             sample.sample_by(now_ns + self.slow_are_asked_after_ns());
         }
+        sample.count_stalled(&self.domain.cores);
         self.count_takeovers(&mut sample);
         sample
     }
@@ -190,9 +206,13 @@ impl Watchdog {
                 let word = private.permit_class.load(Ordering::Relaxed);
                 sample.handoffs_asleep[Class::of_word(word) as usize] += 1;
             }
-            sample.stalled += usize::from(!is_core_served(&domain, index, metrics));
-        } else {
-            sample.stalled += usize::from(self.cases[index].step >= Step::TakenOver);
+            let unserved = unserved_core(&domain, index, metrics);
+            let is_new = |core: &usize| !sample.unserved.contains(core);
+            sample.unserved.extend(unserved.filter(is_new));
+        } else if self.cases[index].step >= Step::TakenOver {
+            // Relaxed: a number that is compared.
+            let tid = domain.slots.runtime(index).tid.load(Ordering::Relaxed);
+            sample.taken_over.push(tid);
         }
     }
 
@@ -330,16 +350,91 @@ fn has_left_its_core(domain: &Domain, index: usize, metrics: Option<&RuntimeMetr
     false
 }
 
-/// Whether the core that a handoff poll handed off has been served since.
-fn is_core_served(domain: &Domain, index: usize, metrics: Option<&RuntimeMetrics>) -> bool {
+/// The core that a handoff poll handed off, if it has given no sign of life since. `None` also where it is not handed off yet, or is
+/// that of a runtime of tokio's own: no spare is needed.
+fn unserved_core(domain: &Domain, index: usize, metrics: Option<&RuntimeMetrics>) -> Option<usize> {
     let private = &domain.slots.private[index];
-    let core = private.core_handed_over.load(Ordering::Relaxed);
-    match (core.checked_sub(1), metrics) {
-        (Some(core), Some(metrics)) if (core as usize) < metrics.num_workers() => {
-            metrics.worker_park_unpark_count(core as usize)
-                != private.core_parks.load(Ordering::Relaxed)
+    // Relaxed, all three: the controller has acquired the flag that says that the poll is handed off.
+    let core = private
+        .core_handed_over
+        .load(Ordering::Relaxed)
+        .checked_sub(1)? as usize;
+    let metrics = metrics.filter(|metrics| core < metrics.num_workers())?;
+    let busy_ns = clock::nanos(metrics.worker_total_busy_duration(core));
+    let is_served = metrics.worker_park_unpark_count(core)
+        != private.core_parks.load(Ordering::Relaxed)
+        || busy_ns != private.core_busy_ns.load(Ordering::Relaxed);
+    (!is_served).then_some(core)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::poll::mark::PollMark;
+    use crate::poll::own_slot;
+    use crate::report::label::Origin;
+    use crate::{Builder, Link};
+
+    /// Three polls have handed off the one core, each to the next: one worker is stuck, and not three.
+    #[test]
+    fn a_core_that_many_polls_handed_off_needs_one_spare() {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(0).link(Link::Watchdog);
+        let runtime = builder.build().unwrap();
+        let metrics = runtime.handle().metrics();
+        let label = label::of(Origin::Named("watchdog, hands on"));
+        let (began, begins) = mpsc::channel();
+        let polls = [(); 3].map(|()| {
+            let (release, held) = mpsc::channel::<()>();
+            let (began, metrics) = (began.clone(), metrics.clone());
+            let polled = runtime.handle().spawn_blocking(move || {
+                let slot = own_slot::claim().unwrap();
+                let index = own_slot::with_domain(|domain, index| {
+                    let private = &domain.slots.private[index];
+                    let busy_ns = clock::nanos(metrics.worker_total_busy_duration(0));
+                    let parks = metrics.worker_park_unpark_count(0);
+                    private.core_busy_ns.store(busy_ns, Ordering::Relaxed);
+                    private.core_parks.store(parks, Ordering::Relaxed);
+                    private.core_handed_over.store(1, Ordering::Relaxed);
+                    index
+                });
+                slot.runtime.set_flag(SlotFlag::Handoff);
+                let mark = PollMark::begin(slot, label);
+                began.send(index.unwrap()).unwrap();
+                let _ = held.recv();
+                drop(mark);
+                slot.runtime.clear_flag(SlotFlag::Handoff);
+            });
+            (release, polled)
+        });
+        let indices = [(); 3].map(|()| begins.recv().unwrap());
+        let domain = runtime.domain();
+        let mut watchdog = Watchdog::new(domain.clone());
+        let now_ns = clock::now_ns();
+        let mut stalled_at = |at_ns| watchdog.sample(at_ns, Some(&metrics)).stalled;
+        assert_eq!(stalled_at(now_ns), 0);
+        assert_eq!(stalled_at(now_ns + 50_000_000), 1);
+        // The thread that has it is in a poll that has a spare already.
+        let tid = domain.slots.runtime(indices[0]).tid.load(Ordering::Relaxed);
+        let mut known = Sample {
+            taken_over: vec![tid],
+            unserved: vec![0],
+            ..Sample::default()
+        };
+        domain.cores.note_thread(0, tid);
+        known.count_stalled(&domain.cores);
+        assert_eq!(known.stalled, 1);
+        // It was busy since, without a park: one of its polls may be long, and it is served.
+        for index in indices {
+            let private = &domain.slots.private[index];
+            private.core_busy_ns.store(u64::MAX, Ordering::Relaxed);
         }
-        // Not handed off yet, or a runtime of tokio's own: no spare is needed.
-        _ => true,
+        assert_eq!(stalled_at(now_ns + 60_000_000), 0);
+        for (release, polled) in polls {
+            drop(release);
+            runtime.block_on(polled).unwrap();
+        }
     }
 }

@@ -183,9 +183,9 @@ impl History {
         self.rating.load(Ordering::Relaxed) == Rating::Healthy as u32
     }
 
-    /// Whether too few polls were counted to tell how the next one goes.
+    /// Whether too few polls were counted to tell how the next one goes. A healthy history counts none, and is rated.
     pub(crate) fn is_unrated(&self) -> bool {
-        self.counted.load(Ordering::Relaxed) < UNRATED_POLLS
+        !self.is_healthy() && self.counted.load(Ordering::Relaxed) < UNRATED_POLLS
     }
 
     /// Whether a poll of an unrated label runs on a worker now. Without this check, many tasks of a new origin that
@@ -585,6 +585,19 @@ mod tests {
     #[test]
     fn blocked_polls_make_slow_labels_and_never_hogs() {
         assert_eq!(rate(64, u64::MAX, 0), Rating::Slow);
+    }
+
+    #[test]
+    fn a_healthy_label_has_no_unproven_polls() {
+        let history = Arc::new(history("history, unproven"));
+        assert!(history.is_unrated());
+        let _unproven = History::begin_unproven(&history);
+        assert!(history.has_unproven());
+        for _ in 0..UNRATED_POLLS {
+            history.learn_good();
+        }
+        assert!(history.is_healthy());
+        assert!(!history.is_unrated() && !history.has_unproven());
     }
 
     #[test]

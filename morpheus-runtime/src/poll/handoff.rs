@@ -136,8 +136,10 @@ impl HandoffMark {
             // the core's runtime.
             if domain.warm_pools.is_none() && core < metrics.num_workers() {
                 let parks = metrics.worker_park_unpark_count(core);
-                // Relaxed, these three: the flag set below releases them.
+                let busy_ns = clock::nanos(metrics.worker_total_busy_duration(core));
+                // Relaxed, these four: the flag set below releases them.
                 private.core_parks.store(parks, Ordering::Relaxed);
+                private.core_busy_ns.store(busy_ns, Ordering::Relaxed);
                 private
                     .core_handed_over
                     .store(core as u32 + 1, Ordering::Relaxed);
