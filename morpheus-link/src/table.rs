@@ -30,8 +30,9 @@ use morpheus_system::lock::lock;
 pub struct Private {
     /// Core (tokio's worker index) + 1 that the present handoff poll handed off; 0 if none.
     pub core_handed_over: AtomicU32,
-    /// Park count of that core at the handoff, and its busy time then, in nanoseconds: either changes when the core is served.
+    /// Park count of that core at the handoff. This or the next one changes when the core is served.
     pub core_parks: AtomicU64,
+    /// The core's busy time then, in nanoseconds.
     pub core_busy_ns: AtomicU64,
     /// Start of a poll under a label that is not healthy: its number, the CPU clock of its thread, and the time. Only
     /// such polls read clocks; polls of healthy labels do not pay for them.

@@ -24,6 +24,7 @@ use crate::report::counters::Counters;
 use crate::report::stacks;
 use crate::report::thread::Reports;
 use crate::settings::Settings;
+use morpheus_link::ActiveLink;
 use morpheus_link::state::State;
 use morpheus_link::table::Table;
 use morpheus_system::clock;
@@ -212,9 +213,27 @@ impl Domain {
     /// canary task.
     pub(crate) fn note_core_thread(&self, tid: u32) {
         self.shorten_slice();
-        if let Some(core) = tokio::runtime::worker_index() {
-            self.cores.note_thread(core, tid);
+        let core = tokio::runtime::worker_index();
+        if let Some(before) = core.and_then(|core| self.cores.note_thread(core, tid)) {
+            self.lost_core(before);
         }
+    }
+
+    /// Gives a thread that has lost its core the kernel's slice: it is in the application's own `block_in_place`, or back in the pool for
+    /// blocking calls. A thread that Morpheus has hand its core off does that itself.
+    #[cold]
+    fn lost_core(&self, tid: u32) {
+        if self.may_lengthen_slices() && !self.cores.has_thread(tid) {
+            slice::lengthen_workers(tid);
+        }
+    }
+
+    /// Whether threads may be given the kernel's slices by another thread. Not where threads are lowered by `nice`: one that is raised
+    /// at the same time would be lowered again. A scheduler of ours has its own slices.
+    pub(crate) fn may_lengthen_slices(&self) -> bool {
+        // Relaxed: see `note_irreversible_nice`.
+        let may_lower = self.can_nice.load(Ordering::Relaxed);
+        self.settings.mechanisms.slice && !may_lower && self.link.active() != ActiveLink::Scheduler
     }
 
     /// Goes on without a controller, so that nothing waits for one.

@@ -53,11 +53,15 @@ impl CoreTable {
         core.map_or(0, |core| core.held_ns.load(Ordering::Relaxed))
     }
 
-    /// Records the thread that has a core. Called by that thread.
-    pub(crate) fn note_thread(&self, core: usize, tid: u32) {
-        if let Some(core) = self.cores.get(core) {
-            core.thread.store(tid, Ordering::Relaxed);
+    /// Records the thread that has a core. Called by that thread. Returns the thread that was known to have it, and so has lost it.
+    pub(crate) fn note_thread(&self, core: usize, tid: u32) -> Option<u32> {
+        let word = &self.cores.get(core)?.thread;
+        let before = word.load(Ordering::Relaxed);
+        if before == tid {
+            return None;
         }
+        word.store(tid, Ordering::Relaxed);
+        (before != 0).then_some(before)
     }
 
     /// Records that a core has no known thread. Called by a worker that is about to hand its core off.

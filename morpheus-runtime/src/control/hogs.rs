@@ -79,15 +79,9 @@ impl Hogs {
         }
     }
 
-    /// Gives computing workers the kernel's slices if there are many, so that workers that wake run before them. Not where threads are
-    /// lowered by `nice`: one that is raised at the same time would be lowered again. A scheduler of ours has its own slices.
+    /// Gives computing workers the kernel's slices if there are many, so that workers that wake run before them.
     pub(crate) fn lengthen_slices(&self, now_ns: u64, cores: &mut Cores, domain: &Domain) {
-        let settings = &domain.settings;
-        let may = settings.mechanisms.slice && settings.policy >= Policy::Demote;
-        // Relaxed: see `note_irreversible_nice`.
-        let excluded = domain.can_nice.load(Ordering::Relaxed)
-            || domain.link.active() == ActiveLink::Scheduler;
-        if !may || excluded {
+        if domain.settings.policy < Policy::Demote || !domain.may_lengthen_slices() {
             return;
         }
         for (core, tid) in cores.take_computing(now_ns, self.few) {

@@ -385,6 +385,45 @@ mod tests {
         assert_eq!((during, is_short), (Some(own), was_short && has_core));
     }
 
+    /// The application hands its core over by itself.
+    #[test]
+    fn a_thread_that_lost_its_core_has_its_own_slice() {
+        let own = slice::current();
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
+        let runtime = builder.build().unwrap();
+        let (began, begins) = std::sync::mpsc::channel();
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let blocked = runtime.handle().spawn(async move {
+            own_slot::claim().unwrap();
+            let was_short = slice::is_workers();
+            tokio::task::block_in_place(|| {
+                began.send(threads::own_tid()).unwrap();
+                let _ = held.recv();
+                (was_short, slice::current())
+            })
+        });
+        let tid = begins.recv().unwrap();
+        let lost_it = || {
+            // The thread that has the core now parks, and says so when it wakes up.
+            runtime.block_on(runtime.handle().spawn(async {})).unwrap();
+            slice::of(tid) == own
+        };
+        let begun_ns = clock::now_ns();
+        while !lost_it() && clock::now_ns() - begun_ns < 10_000_000_000 {
+            std::thread::yield_now();
+        }
+        drop(release);
+        let (was_short, during) = runtime.block_on(blocked).unwrap();
+        assert!(was_short || runtime.domain().counters.slices_refused.get() > 0);
+        assert_eq!(during, own);
+        // It may serve any blocking call from now on.
+        let slices = (0..8).map(|_| runtime.handle().spawn_blocking(slice::current));
+        for served in slices.collect::<Vec<_>>() {
+            assert_eq!(runtime.block_on(served).unwrap(), own);
+        }
+    }
+
     /// The index of a worker is also that of a current-thread runtime.
     #[test]
     fn a_current_thread_runtime_on_a_thread_of_the_pool_makes_no_worker() {
