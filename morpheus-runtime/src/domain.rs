@@ -220,10 +220,11 @@ impl Domain {
     }
 
     /// Gives a thread that has lost its core the kernel's slice: it is in the application's own `block_in_place`, or back in the pool for
-    /// blocking calls. A thread that Morpheus has hand its core off does that itself.
+    /// blocking calls. (One that hands its core off through Morpheus does that itself.) If it has got another core, it renews its
+    /// slice when it parks.
     #[cold]
     fn lost_core(&self, tid: u32) {
-        if self.may_lengthen_slices() && !self.cores.has_thread(tid) {
+        if self.may_lengthen_slices() {
             slice::lengthen_workers(tid);
         }
     }

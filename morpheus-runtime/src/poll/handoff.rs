@@ -392,26 +392,38 @@ mod tests {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
         let runtime = builder.build().unwrap();
-        let (began, begins) = std::sync::mpsc::channel();
-        let (release, held) = std::sync::mpsc::channel::<()>();
-        let blocked = runtime.handle().spawn(async move {
-            own_slot::claim().unwrap();
-            let was_short = slice::is_workers();
-            tokio::task::block_in_place(|| {
-                began.send(threads::own_tid()).unwrap();
-                let _ = held.recv();
-                (was_short, slice::current())
-            })
-        });
-        let tid = begins.recv().unwrap();
-        let lost_it = || {
-            // The thread that has the core now parks, and says so when it wakes up.
-            runtime.block_on(runtime.handle().spawn(async {})).unwrap();
-            slice::of(tid) == own
-        };
+        let domain = runtime.domain().clone();
+        let wakes = || runtime.block_on(runtime.handle().spawn(async {})).unwrap();
         let begun_ns = clock::now_ns();
-        while !lost_it() && clock::now_ns() - begun_ns < 10_000_000_000 {
-            std::thread::yield_now();
+        let goes_on = || clock::now_ns() - begun_ns < 10_000_000_000;
+        // A worker is known once it has parked.
+        let (blocked, release, tid) = loop {
+            wakes();
+            let (began, begins) = std::sync::mpsc::channel();
+            let (release, held) = std::sync::mpsc::channel::<()>();
+            let domain = domain.clone();
+            let blocked = runtime.handle().spawn(async move {
+                own_slot::claim().unwrap();
+                let was_short = slice::is_workers();
+                let tid = threads::own_tid();
+                let core = tokio::runtime::worker_index().unwrap();
+                let is_known = domain.cores.thread(core) == Some(tid);
+                began.send(is_known.then_some(tid)).unwrap();
+                tokio::task::block_in_place(|| {
+                    let _ = held.recv();
+                    (was_short, slice::current())
+                })
+            });
+            match begins.recv().unwrap() {
+                Some(tid) => break (blocked, release, tid),
+                None => assert!(goes_on(), "no worker parks"),
+            }
+            drop(release);
+            runtime.block_on(blocked).unwrap();
+        };
+        // The thread that has the core now parks, and says so when it wakes up.
+        while slice::of(tid) != own && goes_on() {
+            wakes();
         }
         drop(release);
         let (was_short, during) = runtime.block_on(blocked).unwrap();
