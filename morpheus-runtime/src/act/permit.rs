@@ -175,12 +175,15 @@ impl Waiter {
     ///
     /// The wait has ended without a permit. After [`NoPermit::Inline`] every later call returns the same.
     pub(crate) fn take_up(self: &Arc<Self>, waker: &Waker) -> Result<Option<Permit>, NoPermit> {
+        // A waker is code of the application, and may come back here: it is cloned before the locks are taken, and the previous one
+        // is dropped after them, as the first variable of this function.
+        let mut newest = waker.clone();
         // Lock order everywhere: state, then phase.
         let mut state = self.permits.lock();
         let mut phase = lock(&self.phase);
         match &mut *phase {
             Phase::Waiting(known) => {
-                known.clone_from(waker);
+                std::mem::swap(known, &mut newest);
                 Ok(None)
             }
             Phase::Granted => {
@@ -533,6 +536,8 @@ impl Permits {
     ) -> Answer {
         let (class, sleeps) = (request.class, request.sleeps);
         let now_ns = clock::now_ns();
+        // As in `take_up`: before the lock is taken, and dropped after it where the task does not wait.
+        let waker = waker.clone();
         let mut state = self.lock();
         // The runtime ends: its pool starts nothing more, so no thread would take the core.
         if request.blocks_thread && state.threads_are_free {
@@ -578,7 +583,7 @@ impl Permits {
             not_before_ns: request.not_before_ns,
             blocks_thread: request.blocks_thread,
             runtime: Handle::try_current().ok(),
-            phase: Mutex::new(Phase::Waiting(waker.clone())),
+            phase: Mutex::new(Phase::Waiting(waker)),
         });
         let queue = &mut state.queues[class as usize];
         // At the end, but for untried tasks: these are in the order of their short polls, and then of their arrival.
@@ -759,7 +764,7 @@ pub(crate) enum NoPermit {
 mod tests {
     use super::*;
     use crate::report::label::{self, Origin};
-    use std::task::Wake;
+    use std::task::{RawWaker, RawWakerVTable, Wake};
 
     #[derive(Default)]
     struct Count(AtomicUsize);
@@ -1012,6 +1017,70 @@ mod tests {
         second.leave();
         drop(first);
         assert!(third.take_up(Waker::noop()).unwrap().is_some());
+    }
+
+    /// A waker of which each clone asks the permits, and whose last drop ends the wait of another task: a future that is dropped with
+    /// its waker does so.
+    struct Returns {
+        permits: Arc<Permits>,
+        other: Arc<Waiter>,
+    }
+
+    impl Returns {
+        const TABLE: RawWakerVTable = RawWakerVTable::new(
+            |data| {
+                // SAFETY: as in `drop` below.
+                unsafe {
+                    assert!((*data.cast::<Returns>()).permits.is_busy());
+                    Arc::increment_strong_count(data.cast::<Returns>());
+                }
+                RawWaker::new(data, &Returns::TABLE)
+            },
+            |_| unreachable!("no permit is granted"),
+            |_| unreachable!("no permit is granted"),
+            // SAFETY: `data` is from `Arc::into_raw`, and each `RawWaker` has a count of its own.
+            |data| drop(unsafe { Arc::from_raw(data.cast::<Returns>()) }),
+        );
+
+        fn waker(permits: &Arc<Permits>, other: Arc<Waiter>) -> Waker {
+            let data = Arc::new(Returns {
+                permits: permits.clone(),
+                other,
+            });
+            let raw = RawWaker::new(Arc::into_raw(data).cast(), &Returns::TABLE);
+            // SAFETY: the table's functions keep the count of the `Arc`, which is `Send` and `Sync`.
+            unsafe { Waker::from_raw(raw) }
+        }
+    }
+
+    impl Drop for Returns {
+        fn drop(&mut self) {
+            self.other.leave();
+        }
+    }
+
+    #[test]
+    fn a_waker_may_ask_and_leave_while_it_is_cloned_and_dropped() {
+        let (done, is_done) = std::sync::mpsc::channel();
+        // A thread of its own: it would wait for a lock that it has.
+        std::thread::spawn(move || {
+            let permits = permits(1);
+            let _running = granted(ask(&permits, Class::Hog));
+            let others = [(); 2].map(|()| waiting(ask(&permits, Class::Hog)));
+            let [first, second] = others.map(|other| Returns::waker(&permits, other));
+            let asks = Request::for_tests(Class::Hog);
+            let waiter = waiting(permits.ask(asks, false, &first));
+            drop(first);
+            // The waiter has the last clone of each in turn.
+            assert!(waiter.take_up(&second).unwrap().is_none());
+            drop(second);
+            assert_eq!(permits.waiting(), 2);
+            assert!(waiter.take_up(Waker::noop()).unwrap().is_none());
+            assert_eq!(permits.waiting(), 1);
+            done.send(()).unwrap();
+        });
+        let answer = is_done.recv_timeout(std::time::Duration::from_secs(60));
+        answer.expect("the permits are not locked while a waker is cloned or dropped");
     }
 
     #[test]
