@@ -3,6 +3,7 @@
 pub(crate) mod cores;
 pub(crate) mod handed_over;
 pub(crate) mod permit;
+pub(crate) mod queue;
 pub(crate) mod relief;
 pub(crate) mod spare;
 pub(crate) mod verdict;

@@ -29,13 +29,15 @@
 //! **Invariant:** a permit is either in a [`Permit`] guard, or granted to a waiter in `granted`, or free. A waiter
 //! that is dropped gives its granted permit back.
 
-use std::collections::VecDeque;
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
 use tokio::runtime::Handle;
 
+use crate::act::queue::{Queue, Ticket};
 use crate::act::wake::Wake;
 use crate::decide::history::History;
 use crate::decide::rating::{PROVEN_AFTER, Rating};
@@ -132,12 +134,8 @@ pub(crate) struct Waiter {
     class: AtomicUsize,
     /// History of the label. When it is rated a CPU hog, a waiting slow task becomes a hog.
     history: Option<Arc<History>>,
-    /// The poll will probably sleep.
-    sleeps: bool,
-    short_polls: u8,
+    ticket: Ticket,
     since_ns: u64,
-    /// Earliest time of a grant, in nanoseconds: the bandwidth of a throttled task is capped.
-    not_before_ns: u64,
     blocks_thread: bool,
     /// The runtime that polls the waiting future; `None` outside of one.
     runtime: Option<Handle>,
@@ -210,10 +208,7 @@ impl Waiter {
                 Phase::Granted => state
                     .granted
                     .retain(|(granted, _)| !Arc::ptr_eq(granted, self)),
-                Phase::Waiting(_) => {
-                    state.queues[self.class() as usize]
-                        .retain(|waiting| !Arc::ptr_eq(waiting, self));
-                }
+                Phase::Waiting(_) => drop(state.remove(self.class(), self.ticket.number)),
                 Phase::Inline | Phase::Gone => {}
             }
             before
@@ -230,7 +225,13 @@ struct State {
     out: [usize; CLASSES],
     /// Of these, permits of polls that are known to be asleep in the kernel.
     asleep: [usize; CLASSES],
-    queues: [VecDeque<Arc<Waiter>>; CLASSES],
+    queues: [Queue<Arc<Waiter>>; CLASSES],
+    /// The number of the next waiter.
+    next_number: u64,
+    /// The numbers of the waiting slow tasks that may become hogs, and the history of their label, by its address.
+    slow_by_history: BTreeMap<usize, (Arc<History>, BTreeSet<u64>)>,
+    /// The threads that wait in the queues.
+    blocked_threads: usize,
     /// Whether the next place of an untried task is the oldest one's, if that has waited for too long.
     is_turn_of_oldest: bool,
     /// How many more polls may run for the sake of untried tasks.
@@ -288,8 +289,8 @@ impl State {
 
     /// Whether the untried task that goes first has been short so far.
     fn was_short(&self) -> bool {
-        let last = self.queues[Class::Untried as usize].back();
-        last.is_some_and(|waiter| waiter.short_polls >= PROVEN_AFTER)
+        let last = self.queues[Class::Untried as usize].last();
+        last.is_some_and(|waiter| waiter.ticket.short_polls >= PROVEN_AFTER)
     }
 
     /// Lets one more untried task run if they have not moved for too long. Called once a sample.
@@ -310,8 +311,47 @@ impl State {
         }
     }
 
-    /// Returns the waiter that gets a permit beyond the limits because nothing moves: its class and its position in the queue.
-    fn standing_still(&self, now_ns: u64) -> Option<(Class, usize)> {
+    /// Adds a waiter to the queue of its class.
+    fn insert(&mut self, waiter: Arc<Waiter>) {
+        let class = waiter.class();
+        if class == Class::Slow
+            && let Some(history) = &waiter.history
+        {
+            let of_history = self.slow_by_history.entry(Arc::as_ptr(history).addr());
+            let (_, numbers) = of_history.or_insert_with(|| (history.clone(), BTreeSet::new()));
+            numbers.insert(waiter.ticket.number);
+        }
+        self.blocked_threads += usize::from(waiter.blocks_thread);
+        self.queues[class as usize].insert(waiter.ticket, waiter);
+    }
+
+    /// Takes a waiter out of the queue of its class.
+    fn remove(&mut self, class: Class, number: u64) -> Option<Arc<Waiter>> {
+        let waiter = self.queues[class as usize].remove(number)?;
+        if class == Class::Slow
+            && let Some(history) = &waiter.history
+            && let Entry::Occupied(mut of_history) =
+                self.slow_by_history.entry(Arc::as_ptr(history).addr())
+        {
+            let (_, numbers) = of_history.get_mut();
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                of_history.remove();
+            }
+        }
+        self.blocked_threads -= usize::from(waiter.blocks_thread);
+        Some(waiter)
+    }
+
+    /// Makes the waiters due whose time has come. Called before the queues are asked who is next.
+    fn end_throttles(&mut self, now_ns: u64) {
+        for queue in &mut self.queues {
+            queue.end_throttles(now_ns);
+        }
+    }
+
+    /// Returns the waiter that gets a permit beyond the limits because nothing moves: its class and its number.
+    fn standing_still(&self, now_ns: u64) -> Option<(Class, u64)> {
         let stands = |class: Class, for_ns: u64| {
             now_ns.saturating_sub(self.moved_at_ns[class as usize]) >= for_ns
                 && !self
@@ -323,109 +363,83 @@ impl State {
             .into_iter()
             .all(|class| stands(class, STANDSTILL_NS))
         {
-            return self.oldest_due(now_ns).map(|(_, class, at)| (class, at));
+            return self
+                .oldest_due()
+                .map(|(class, oldest)| (class, oldest.ticket.number));
         }
         // Its permits may be out to polls that spin until another one of the class runs.
         Class::ALL.into_iter().find_map(|class| {
-            let (at, _) = self.first_due(class, now_ns)?;
-            stands(class, STANDSTILL_OF_CLASS_NS).then_some((class, at))
+            let first = self.queues[class as usize].first()?;
+            stands(class, STANDSTILL_OF_CLASS_NS).then_some((class, first.ticket.number))
         })
     }
 
-    /// Returns the position of the untried task that may start: see the head of the module.
-    fn untried_to_start(&self, now_ns: u64, limits: &Limits) -> Option<usize> {
+    /// Returns the untried task that may start: see the head of the module.
+    fn untried_to_start(&self, now_ns: u64, limits: &Limits) -> Option<&Arc<Waiter>> {
         let queue = &self.queues[Class::Untried as usize];
         if !self.may_start(Class::Untried, false, limits) && !self.may_start_short(limits) {
-            let may_sleep = self.may_start(Class::Untried, true, limits);
-            return queue.iter().rposition(|waiter| may_sleep && waiter.sleeps);
+            return match self.may_start(Class::Untried, true, limits) {
+                true => queue.last_sleeper(),
+                false => None,
+            };
         }
-        let oldest = (0..queue.len()).min_by_key(|&at| queue[at].since_ns)?;
-        let is_late = now_ns.saturating_sub(queue[oldest].since_ns) >= OLDEST_WAITS_NS;
+        let oldest = queue.oldest()?;
+        let is_late = now_ns.saturating_sub(oldest.since_ns) >= OLDEST_WAITS_NS;
         match is_late && self.is_turn_of_oldest {
             true => Some(oldest),
-            false => Some(queue.len() - 1),
+            false => queue.last(),
         }
-    }
-
-    /// The threads that wait in the queues.
-    fn blocked_threads(&self) -> usize {
-        let waiting = self.queues.iter().flatten();
-        waiting.filter(|waiter| waiter.blocks_thread).count()
     }
 
     /// Ends the waits for which `ends` says so: their futures are polled inline. Returns the wakes to make.
     fn end_waits(&mut self, ends: impl Fn(&Waiter) -> bool) -> Vec<Wake> {
         let mut woken = Vec::new();
-        for queue in &mut self.queues {
-            queue.retain(|waiter| {
-                let ends = ends(waiter);
-                if ends {
-                    woken.extend(waiter.send_inline());
-                }
-                !ends
-            });
+        for class in Class::ALL {
+            let ending = self.queues[class as usize].iter();
+            let ending = ending.filter(|waiter| ends(waiter));
+            let numbers: Vec<u64> = ending.map(|waiter| waiter.ticket.number).collect();
+            for number in numbers {
+                woken.extend(
+                    self.remove(class, number)
+                        .and_then(|waiter| waiter.send_inline()),
+                );
+            }
         }
         woken
     }
 
-    /// Returns the first waiter whose time has come. Throttled waiters do not delay others.
-    fn first_due(&self, class: Class, now_ns: u64) -> Option<(usize, &Waiter)> {
-        self.queues[class as usize]
-            .iter()
-            .enumerate()
-            .find(|(_, waiter)| waiter.not_before_ns <= now_ns)
-            .map(|(at, waiter)| (at, &**waiter))
+    /// Returns the number of the first waiter that may start. One that will sleep does not wait for those that
+    /// compute, and throttled waiters do not delay others.
+    fn first_to_start(&self, class: Class, now_ns: u64, limits: &Limits) -> Option<u64> {
+        let queue = &self.queues[class as usize];
+        let first = match class {
+            Class::Untried => self.untried_to_start(now_ns, limits),
+            _ if self.may_start(class, false, limits) => queue.first(),
+            // If neither is allowed, no waiter can start.
+            _ if self.may_start(class, true, limits) => queue.first_sleeper(),
+            _ => None,
+        };
+        first.map(|waiter| waiter.ticket.number)
     }
 
-    /// Returns the position of the first waiter that may start. One that will sleep does not wait for those that
-    /// compute.
-    fn first_to_start(&self, class: Class, now_ns: u64, limits: &Limits) -> Option<usize> {
-        if class == Class::Untried {
-            return self.untried_to_start(now_ns, limits);
-        }
-        let (may_run, may_sleep) = (
-            self.may_start(class, false, limits),
-            self.may_start(class, true, limits),
-        );
-        // A waiter that may run may also sleep. If neither is allowed, no waiter can start.
-        if !may_sleep {
-            return None;
-        }
-        self.queues[class as usize]
-            .iter()
-            .position(|waiter| waiter.not_before_ns <= now_ns && (may_run || waiter.sleeps))
-    }
-
-    /// Returns the oldest waiter whose time has come: the start of its wait, its class and its position in the queue.
-    fn oldest_due(&self, now_ns: u64) -> Option<(u64, Class, usize)> {
+    /// Returns the oldest of the waiters that are first in their classes, and its class.
+    fn oldest_due(&self) -> Option<(Class, &Waiter)> {
         Class::ALL
             .into_iter()
-            .filter_map(|class| {
-                let (at, head) = self.first_due(class, now_ns)?;
-                Some((head.since_ns, class, at))
-            })
-            .min_by_key(|&(since_ns, ..)| since_ns)
+            .filter_map(|class| Some((class, &**self.queues[class as usize].first()?)))
+            .min_by_key(|(_, first)| first.since_ns)
     }
 
-    /// Moves the waiting slow tasks whose label is now rated a CPU hog to the hogs' queue.
+    /// Moves the waiting slow tasks whose label is now rated a CPU hog to the hogs' queue, to where they would be had they come as hogs.
     fn move_hogs(&mut self) {
-        let is_hog = |waiter: &Waiter| {
-            let history = waiter.history.as_ref();
-            history.is_some_and(|history| history.rating() == Rating::Hog)
-        };
-        let [slow_tasks, hogs, _] = &mut self.queues;
-        let before = hogs.len();
-        // In one pass: there may be thousands, and a poll that begins or ends waits for the lock.
-        slow_tasks.retain(|waiter| {
-            let is_hog = is_hog(waiter);
-            if is_hog {
+        let histories = self.slow_by_history.values();
+        let of_hogs = histories.filter(|(history, _)| history.rating() == Rating::Hog);
+        let numbers: Vec<u64> = of_hogs.flat_map(|(_, numbers)| numbers).copied().collect();
+        for number in numbers {
+            if let Some(waiter) = self.remove(Class::Slow, number) {
                 waiter.class.store(Class::Hog as usize, Ordering::Relaxed);
-                hogs.push_back(waiter.clone());
+                self.insert(waiter);
             }
-            !is_hog
-        });
-        if hogs.len() > before {
-            hogs.make_contiguous().sort_by_key(|waiter| waiter.since_ns);
         }
     }
 
@@ -543,7 +557,8 @@ impl Permits {
         if request.blocks_thread && state.threads_are_free {
             return Answer::Full;
         }
-        let first = sleeps || state.first_due(class, now_ns).is_none();
+        state.end_throttles(now_ns);
+        let first = sleeps || state.queues[class as usize].first().is_none();
         let due = request.not_before_ns <= now_ns;
         let may_start = match request.returns {
             true => state.all_out() < self.limits.in_handoff,
@@ -562,7 +577,7 @@ impl Permits {
         }
         let mut threads = state.all_out();
         if request.blocks_thread {
-            threads += state.blocked_threads();
+            threads += state.blocked_threads;
         }
         let full = threads >= self.limits.in_handoff;
         // If no handoff poll is allowed at all, the wait would never end.
@@ -577,18 +592,19 @@ impl Permits {
             permits: self.clone(),
             class: AtomicUsize::new(class as usize),
             history: request.history.cloned(),
-            sleeps,
-            short_polls: request.short_polls,
+            ticket: Ticket {
+                number: state.next_number,
+                short_polls: request.short_polls,
+                sleeps,
+                not_before_ns: request.not_before_ns,
+            },
             since_ns: now_ns,
-            not_before_ns: request.not_before_ns,
             blocks_thread: request.blocks_thread,
             runtime: Handle::try_current().ok(),
             phase: Mutex::new(Phase::Waiting(waker)),
         });
-        let queue = &mut state.queues[class as usize];
-        // At the end, but for untried tasks: these are in the order of their short polls, and then of their arrival.
-        let at = queue.partition_point(|waiting| waiting.short_polls <= waiter.short_polls);
-        queue.insert(at, waiter.clone());
+        state.next_number += 1;
+        state.insert(waiter.clone());
         Answer::Wait(waiter)
     }
 
@@ -613,6 +629,7 @@ impl Permits {
             state.asleep[class as usize] =
                 state.asleep[class as usize].min(state.out[class as usize]);
             state.moved_at_ns[class as usize] = now_ns;
+            state.end_throttles(now_ns);
             self.grant_free(&mut state, now_ns)
         };
         // This thread polls or drops tasks of the application, so it may call its wakers.
@@ -628,6 +645,7 @@ impl Permits {
         let mut state = self.lock();
         state.asleep = std::array::from_fn(|class| asleep[class].min(state.out[class]));
         state.move_hogs();
+        state.end_throttles(now_ns);
         state.make_room_for_untried(now_ns, &self.limits);
         self.take_back_unused(&mut state, now_ns);
         let mut woken = self.grant_free(&mut state, now_ns);
@@ -639,9 +657,9 @@ impl Permits {
         woken.extend(self.send_inline(&mut state, now_ns, patience_ns));
         if woken.is_empty()
             && state.all_out() < self.limits.in_handoff
-            && let Some((class, at)) = state.standing_still(now_ns)
+            && let Some((class, number)) = state.standing_still(now_ns)
         {
-            woken.extend(Self::grant(&mut state, class, at, now_ns));
+            woken.extend(Self::grant(&mut state, class, number, now_ns));
         }
         woken
     }
@@ -680,11 +698,12 @@ impl Permits {
         if state.all_out() < self.limits.in_handoff {
             return None;
         }
-        let (since_ns, class, at) = state.oldest_due(now_ns)?;
-        if now_ns.saturating_sub(since_ns) < patience_ns {
+        let (class, oldest) = state.oldest_due()?;
+        if now_ns.saturating_sub(oldest.since_ns) < patience_ns {
             return None;
         }
-        state.queues[class as usize].remove(at)?.send_inline()
+        let number = oldest.ticket.number;
+        state.remove(class, number)?.send_inline()
     }
 
     fn take_back_unused(&self, state: &mut State, now_ns: u64) {
@@ -704,15 +723,15 @@ impl Permits {
     fn grant_free(&self, state: &mut State, now_ns: u64) -> Vec<Wake> {
         let mut woken = Vec::new();
         for class in Class::ALL {
-            while let Some(at) = state.first_to_start(class, now_ns, &self.limits) {
-                woken.extend(Self::grant(state, class, at, now_ns));
+            while let Some(number) = state.first_to_start(class, now_ns, &self.limits) {
+                woken.extend(Self::grant(state, class, number, now_ns));
             }
         }
         woken
     }
 
-    fn grant(state: &mut State, class: Class, at: usize, now_ns: u64) -> Option<Wake> {
-        let waiter = state.queues[class as usize].remove(at)?;
+    fn grant(state: &mut State, class: Class, number: u64, now_ns: u64) -> Option<Wake> {
+        let waiter = state.remove(class, number)?;
         if class == Class::Untried {
             state.is_turn_of_oldest = !state.is_turn_of_oldest;
         }
@@ -722,7 +741,7 @@ impl Permits {
                 "only waiting waiters are queued: leave and take_up remove theirs under the lock"
             )
         };
-        state.take(class, waiter.sleeps, now_ns);
+        state.take(class, waiter.ticket.sleeps, now_ns);
         let wake = waiter.wake(waker);
         state.granted.push((waiter, now_ns));
         Some(wake)
@@ -740,7 +759,7 @@ impl Permits {
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.lock().queues.iter().map(VecDeque::len).sum()
+        self.lock().queues.iter().map(Queue::len).sum()
     }
 
     /// Returns how many handoff polls run now, and the most that ran at once so far.
@@ -765,6 +784,7 @@ mod tests {
     use super::*;
     use crate::report::label::{self, Origin};
     use std::task::{RawWaker, RawWakerVTable, Wake};
+    use std::time::{Duration, Instant};
 
     #[derive(Default)]
     struct Count(AtomicUsize);
@@ -1079,7 +1099,7 @@ mod tests {
             assert_eq!(permits.waiting(), 1);
             done.send(()).unwrap();
         });
-        let answer = is_done.recv_timeout(std::time::Duration::from_secs(60));
+        let answer = is_done.recv_timeout(Duration::from_secs(60));
         answer.expect("the permits are not locked while a waker is cloned or dropped");
     }
 
@@ -1266,6 +1286,75 @@ mod tests {
         tick(&permits, now_ns + 2 * INLINE_AFTER_NS, [3, 0, 0], false);
         let inline = waiters[1].take_up(Waker::noop());
         assert!(matches!(inline, Err(NoPermit::Inline)));
+    }
+
+    /// What each call costs while `waiting` tasks wait and none may start: of 32 in a row, the fastest of five times.
+    fn costs(waiting: usize) -> [(&'static str, Duration); 4] {
+        let permits = permits(1);
+        let label = label::of(Origin::Named("permit, many that wait"));
+        let history = Arc::new(History::new(label));
+        let _running: Vec<Permit> = [Class::Slow, Class::Slow, Class::Hog]
+            .map(|class| granted(ask(&permits, class)))
+            .into();
+        let waiters: Vec<_> = (0..waiting)
+            .map(|at| {
+                let class = Class::ALL[at % CLASSES];
+                let is_throttled = class == Class::Hog && at < waiting / 2;
+                let request = Request {
+                    history: Some(&history),
+                    not_before_ns: if is_throttled { u64::MAX } else { 0 },
+                    ..Request::for_tests(class)
+                };
+                self::waiting(permits.ask(request, false, Waker::noop()))
+            })
+            .collect();
+        let fastest = |call: &mut dyn FnMut()| {
+            let times = (0..5).map(|_| {
+                let begun = Instant::now();
+                (0..32).for_each(|_| call());
+                begun.elapsed()
+            });
+            times.min().unwrap()
+        };
+        let with = |returns, blocks_thread| {
+            let request = Request {
+                returns,
+                blocks_thread,
+                ..Request::for_tests(Class::Hog)
+            };
+            permits.ask(request, true, Waker::noop())
+        };
+        let mut middle = waiters[waiting / 3..].iter();
+        let costs = [
+            (
+                "a sample",
+                fastest(&mut || assert!(permits.tick(0, [0; CLASSES], false).is_empty())),
+            ),
+            (
+                "a poll that ends",
+                fastest(&mut || drop(granted(with(true, false)))),
+            ),
+            (
+                "a thread that asks and leaves",
+                fastest(&mut || self::waiting(with(false, true)).leave()),
+            ),
+            (
+                "a task that leaves",
+                fastest(&mut || middle.next().unwrap().leave()),
+            ),
+        ];
+        assert!(permits.close().len() > waiting / 2);
+        costs
+    }
+
+    /// All clients of a slow service may wait, and time out together.
+    #[test]
+    fn no_call_goes_through_all_that_wait() {
+        let (few, many) = (costs(1_000), costs(100_000));
+        for ((what, few), (_, many)) in few.into_iter().zip(many) {
+            // Memory that is not in the cache costs a few times as much, and one that looks at each a hundred times.
+            assert!(many < 20 * few, "{what}: {few:?}, and {many:?} with more");
+        }
     }
 
     #[test]
