@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tokio::runtime::Handle;
 
+use crate::report::own;
+
 /// Every access is Relaxed and pairs with nothing: these are guesses.
 #[derive(Debug, Default)]
 pub(crate) struct Relief {
@@ -44,7 +46,7 @@ impl Relief {
         if self.is_wanted.load(Ordering::Relaxed) && self.at_driver.load(Ordering::Relaxed) == tid {
             self.at_driver.store(0, Ordering::Relaxed);
             if let Ok(handle) = Handle::try_current() {
-                drop(handle.spawn(async {}));
+                own::spawn(&handle, async {});
             }
         }
     }

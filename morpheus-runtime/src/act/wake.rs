@@ -6,6 +6,7 @@ use std::task::Waker;
 
 use tokio::runtime::Handle;
 
+use crate::report::own;
 use morpheus_system::{supervise, threads};
 
 thread_local! {
@@ -44,7 +45,7 @@ impl Wake {
         };
         let call = OnRuntime(Call(Some(self.waker)));
         let _handing_over = HandingOver::begin();
-        let hand_over = AssertUnwindSafe(|| drop(runtime.spawn(async move { call.make() })));
+        let hand_over = AssertUnwindSafe(|| own::spawn(&runtime, async move { call.make() }));
         // The application's hook for spawned tasks may panic. That drops the task, and a thread calls the waker.
         if let Err(panic) = catch_unwind(hand_over) {
             supervise::dismiss(panic);

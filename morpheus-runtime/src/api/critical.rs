@@ -89,9 +89,9 @@ mod tests {
     fn a_section_ends_in_the_slot_it_moved_to() {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
-        let runtime = builder.build().unwrap();
-        let slot = || std::ptr::from_ref(handle::current().runtime) as usize;
         // The task is not watched, because a slot moves only outside of a watched poll.
+        let runtime = builder.watch_every_task(false).build().unwrap();
+        let slot = || std::ptr::from_ref(handle::current().runtime) as usize;
         let task = runtime.handle().spawn(async move {
             async {}.watched("critical: claims a slot").await;
             let table = |act: fn(&morpheus_link::table::Table)| {

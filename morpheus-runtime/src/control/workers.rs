@@ -18,6 +18,7 @@ use crate::observe::canary::{Canary, CanaryState};
 use crate::observe::cores::{self, Cores, is_asleep};
 use crate::poll::hold;
 use crate::report::event::{Report, Taken};
+use crate::report::own;
 use crate::report::stacks::{Long, Place};
 #[cfg(doc)]
 use crate::settings::Settings;
@@ -333,7 +334,7 @@ impl Workers {
     /// Injects a no-op, so that a worker wakes and serves the I/O driver.
     fn poke(&self) {
         self.domain.counters.pokes.add(1);
-        drop(self.handle.spawn(async {}));
+        own::spawn(&self.handle, async {});
     }
 
     fn report(&self, report: Option<Report>) {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::runtime::Handle;
 
 use crate::domain::Domain;
+use crate::report::own;
 use morpheus_system::{clock, threads};
 
 /// The canary tasks of a runtime, of which one at most is out.
@@ -78,13 +79,13 @@ impl Canary {
         self.sent_ns = now_ns;
         let (returned, number) = (self.returned.clone(), self.number);
         let domain = self.domain.clone();
-        drop(handle.spawn(async move {
+        own::spawn(handle, async move {
             let late_ns = clock::now_ns().saturating_sub(now_ns);
             domain.counters.canary_lateness.record(late_ns);
             // A worker that never parks names its thread nowhere else.
             domain.note_core_thread(threads::own_tid());
             returned.store(number, Ordering::Release);
-        }));
+        });
         self.domain.counters.canaries.add(1);
     }
 }

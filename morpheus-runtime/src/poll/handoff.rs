@@ -25,6 +25,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::act::permit::{Class, Permit};
 use crate::domain::Domain;
+use crate::report::own;
 use morpheus_link::handle::{self, SlotHandle};
 use morpheus_system::clock;
 use morpheus_system::lock::lock;
@@ -239,7 +240,7 @@ pub(crate) fn flush_lifo() {
         && let Ok(handle) = Handle::try_current()
         && handle.runtime_flavor() == RuntimeFlavor::MultiThread
     {
-        drop(handle.spawn(async {}));
+        own::spawn(&handle, async {});
     }
 }
 

@@ -17,6 +17,7 @@ use crate::act::spare::HoldEnd;
 use crate::domain::Domain;
 use crate::poll::handoff;
 use crate::poll::own_slot;
+use crate::report::own;
 use morpheus_link::handle;
 use morpheus_system::clock;
 
@@ -30,17 +31,17 @@ pub(crate) fn ask_for_one(domain: &Arc<Domain>, handle: &Handle) {
 
 fn inject(domain: Arc<Domain>, handle: &Handle) {
     let again = handle.clone();
-    drop(handle.spawn(async move {
+    own::spawn(handle, async move {
         // Before the application has tasks, none can be queued on this worker. Acquire: pairs with the
         // Release store of the builder.
         if domain.has_tasks.load(Ordering::Acquire)
-            && !handoff::flush_queue(&domain, || drop(tokio::spawn(async {})))
+            && !handoff::flush_queue(&domain, || own::spawn(&again, async {}))
         {
             inject(domain, &again);
             return;
         }
         hold_worker(&domain);
-    }));
+    });
 }
 
 fn hold_worker(domain: &Domain) {

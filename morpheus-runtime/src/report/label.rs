@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use crate::report::counters::Counter;
+#[cfg(tokio_unstable)]
+use crate::report::own;
 use morpheus_common::directory;
 use morpheus_link::directory::publish_labels;
 use morpheus_system::lock::lock;
@@ -93,7 +95,7 @@ impl Label {
             doubts: AtomicU32::new(1),
             is_proven: AtomicBool::new(false),
             #[cfg(tokio_unstable)]
-            is_own: is_own(origin),
+            is_own: matches!(origin, Origin::At(at) if own::is_place(at)),
             #[cfg(tokio_unstable)]
             marks_itself: AtomicBool::new(false),
             totals: Totals::default(),
@@ -108,7 +110,7 @@ impl Label {
         self.origin
     }
 
-    /// Whether its tasks are Morpheus's own: hold tasks and no-ops.
+    /// Whether its tasks are Morpheus's own: hold tasks and no-ops. Nothing is learned of such a label, so it is never healthy.
     #[cfg(tokio_unstable)]
     pub(crate) fn is_own(&self) -> bool {
         self.is_own
@@ -162,16 +164,6 @@ impl Label {
     pub(crate) fn saw_duration(&self, stalled_ns: u64) {
         self.totals.longest_ns.raise_to(stalled_ns);
     }
-}
-
-/// Whether a label belongs to tasks that this crate spawns itself. In the files of the poll hooks only tests spawn. Nothing is
-/// learned of such a label, so it is never healthy.
-#[cfg(tokio_unstable)]
-fn is_own(origin: Origin) -> bool {
-    let sources = file!().trim_end_matches("report/label.rs");
-    let of_tests = ["poll/hooks.rs", "poll/labels.rs"];
-    matches!(origin, Origin::At(at) if at.file().starts_with(sources)
-        && !of_tests.iter().any(|file| at.file().ends_with(file)))
 }
 
 struct Table {
