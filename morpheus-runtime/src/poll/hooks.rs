@@ -18,6 +18,7 @@ use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use morpheus_common::slot::VerdictFlags;
@@ -111,17 +112,20 @@ thread_local! {
     static PREPARED: RefCell<Option<Prepared>> = const { RefCell::new(None) };
 }
 
-/// Marks the beginning of a task's poll. Tokio calls it before the poll.
+/// Marks the beginning of a poll of a task of `own`. Tokio calls it before the poll.
+///
+/// The thread may be one of another domain ([`own_slot::is_of`]). That is asked on the slow paths alone, which claim slots, make records and
+/// hand polls off. A poll of a healthy label is then marked in the slot that the thread has, as a watched future is there.
 #[inline]
-pub(crate) fn before_poll(meta: &TaskMeta<'_>) {
+pub(crate) fn before_poll(own: &Arc<Domain>, meta: &TaskMeta<'_>) {
     let slot = handle::current();
     // The stand-in of a thread without a slot is never settled.
     if slot.runtime.in_poll() || !slot.is_settled() {
-        return before_other_poll(meta);
+        return before_other_poll(own, meta);
     }
     let location = meta.spawned_at();
     let Some(label) = labels::count_healthy(location) else {
-        return before_other_poll(meta);
+        return before_other_poll(own, meta);
     };
     CURRENT.with(|current| {
         current.plain.set(Some(meta.id()));
@@ -133,10 +137,10 @@ pub(crate) fn before_poll(meta: &TaskMeta<'_>) {
 
 /// Does the same for a label that is not healthy, or on a thread whose slot is not ready for a poll.
 #[cold]
-fn before_other_poll(meta: &TaskMeta<'_>) {
+fn before_other_poll(own: &Arc<Domain>, meta: &TaskMeta<'_>) {
     let location = meta.spawned_at();
     let label = labels::at(location);
-    if label.is_own() || own_slot::claim().is_none() {
+    if label.is_own() || !own_slot::is_of(own) || own_slot::claim().is_none() {
         return;
     }
     let slot = handle::current();
@@ -219,17 +223,25 @@ fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
 
 /// Learns from a poll that has ended, and undoes what [`prepare`] did, if it was called.
 #[cold]
-fn learn(task: Id, label: &'static Label, verdict: VerdictFlags, is_prepared: bool) {
+fn learn(
+    own: &Arc<Domain>,
+    task: Id,
+    label: &'static Label,
+    verdict: VerdictFlags,
+    is_prepared: bool,
+) {
+    // Another domain has found the poll long, by its own budget.
+    if !own_slot::is_of(own) {
+        return;
+    }
     drop(PREPARED.take());
-    own_slot::with_domain(|domain, _| {
-        let (became_slow, became_hog) = domain.records.learn(task, label, verdict, is_prepared);
-        domain.counters.slow_tasks.add(usize::from(became_slow));
-        domain.counters.hog_tasks.add(usize::from(became_hog));
-        // The record that was made just now would stay for ever.
-        if CURRENT.with(|current| current.ended.get()) == Some(task) {
-            domain.records.forget(task);
-        }
-    });
+    let (became_slow, became_hog) = own.records.learn(task, label, verdict, is_prepared);
+    own.counters.slow_tasks.add(usize::from(became_slow));
+    own.counters.hog_tasks.add(usize::from(became_hog));
+    // The record that was made just now would stay for ever.
+    if CURRENT.with(|current| current.ended.get()) == Some(task) {
+        own.records.forget(task);
+    }
 }
 
 /// Forgets a task that has ended. Tokio calls it in the last poll of the task, or when it drops the task.
@@ -246,9 +258,9 @@ pub(crate) fn ended(domain: &Domain, meta: &TaskMeta<'_>) {
     }
 }
 
-/// Marks the end of a task's poll. Tokio calls it after the poll.
+/// Marks the end of a poll of a task of `own`. Tokio calls it after the poll.
 #[inline]
-pub(crate) fn after_poll(meta: &TaskMeta<'_>) {
+pub(crate) fn after_poll(own: &Arc<Domain>, meta: &TaskMeta<'_>) {
     let is_plain = CURRENT.with(|current| {
         let is_plain = current.plain.get() == Some(meta.id());
         if is_plain {
@@ -257,20 +269,20 @@ pub(crate) fn after_poll(meta: &TaskMeta<'_>) {
         is_plain
     });
     if !is_plain {
-        return after_other_poll(meta);
+        return after_other_poll(own, meta);
     }
     let Some(seq) = handle::current().runtime.poll_under_way() else {
         return;
     };
     let verdict = end_mark(seq);
     if !verdict.is_empty() {
-        after_stalled_poll(meta, verdict);
+        after_stalled_poll(own, meta, verdict);
     }
 }
 
 /// Does the same if the label was not healthy, or the mark was paused.
 #[cold]
-fn after_other_poll(meta: &TaskMeta<'_>) {
+fn after_other_poll(own: &Arc<Domain>, meta: &TaskMeta<'_>) {
     let task = meta.id();
     let ended = CURRENT.with(|current| {
         let ended = current.other.get().filter(|hooked| hooked.task == task)?;
@@ -287,17 +299,17 @@ fn after_other_poll(meta: &TaskMeta<'_>) {
         own_slot::with_history(hooked.label, History::learn_good);
     }
     if hooked.is_prepared || learns_verdict(hooked.label, verdict) {
-        learn(task, hooked.label, verdict, hooked.is_prepared);
+        learn(own, task, hooked.label, verdict, hooked.is_prepared);
     }
 }
 
 /// Learns from a plain poll with a verdict, whose mark has ended.
 #[cold]
-fn after_stalled_poll(meta: &TaskMeta<'_>, verdict: VerdictFlags) {
+fn after_stalled_poll(own: &Arc<Domain>, meta: &TaskMeta<'_>, verdict: VerdictFlags) {
     undo_demotion(verdict);
     let label = labels::at(meta.spawned_at());
     if learns_verdict(label, verdict) {
-        learn(meta.id(), label, verdict, false);
+        learn(own, meta.id(), label, verdict, false);
     }
 }
 
@@ -429,7 +441,6 @@ impl Drop for Paused {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
     use std::time::{Duration, Instant};
 

@@ -61,6 +61,17 @@ pub(crate) fn belongs_to(domain: Arc<Domain>) {
     let _ = MEMBERSHIP.try_with(|membership| membership.borrow_mut().domain = Some(domain));
 }
 
+/// Whether the calling thread is one of `domain`. A current-thread runtime runs on whichever thread is in its `block_on`, and that one
+/// need not have [entered](enter) it: `AsRef` gives tokio's runtime out, and a `LocalSet` asks for that.
+pub(crate) fn is_of(domain: &Arc<Domain>) -> bool {
+    let is_of = MEMBERSHIP.try_with(|membership| {
+        let membership = membership.borrow();
+        let own = membership.domain.as_ref();
+        own.is_some_and(|own| Arc::ptr_eq(own, domain))
+    });
+    is_of.unwrap_or(false)
+}
+
 /// Makes the calling thread a thread of `domain` until the guard is dropped. This serves `block_on` of a
 /// current-thread runtime.
 ///
@@ -69,23 +80,19 @@ pub(crate) fn belongs_to(domain: Arc<Domain>) {
 ///
 /// `plain` returns the domain of a thread that belongs to no runtime, as for [`claim_or`].
 pub(crate) fn enter(domain: &Arc<Domain>, plain: Plain) -> Entered {
-    let put_aside = MEMBERSHIP.try_with(|membership| {
-        let mut membership = membership.borrow_mut();
-        let belongs_there = membership
-            .domain
-            .as_ref()
-            .is_some_and(|own| Arc::ptr_eq(own, domain));
-        (!belongs_there).then(|| {
-            let own = Membership {
-                domain: Some(domain.clone()),
-                claimed: None,
-            };
-            let membership = std::mem::replace(&mut *membership, own);
-            (membership, handle::put_aside())
-        })
-    });
+    let put_aside = |membership: &RefCell<Membership>| {
+        let own = Membership {
+            domain: Some(domain.clone()),
+            claimed: None,
+        };
+        (membership.replace(own), handle::put_aside())
+    };
+    let put_aside = match is_of(domain) {
+        false => MEMBERSHIP.try_with(put_aside).ok(),
+        true => None,
+    };
     // A thread that is being torn down, or one that belongs to that domain already: nothing changes.
-    let Ok(Some((membership, slot))) = put_aside else {
+    let Some((membership, slot)) = put_aside else {
         return Entered {
             before: None,
             plain,

@@ -4,11 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use morpheus_common::slot::SlotFlag;
-use morpheus_link::handle;
+use morpheus_link::handle::{self, SlotHandle};
 
 use super::{Builder, Hook};
 use crate::domain::Domain;
 use crate::poll::own_slot;
+
+/// The slot of a thread that parks in a current-thread runtime. `None` for a thread that has not entered the runtime: its slot is that of
+/// another one. `None` within a poll as well, where the slot must neither move nor seem idle: a thread of the runtime's own pool may run
+/// the runtime in one.
+fn slot_alone(own: &Arc<Domain>) -> Option<SlotHandle> {
+    let slot = Some(handle::current()).filter(|slot| slot.is_taken())?;
+    (!slot.runtime.in_poll() && own_slot::is_of(own)).then_some(slot)
+}
 
 fn call(hook: Option<&Hook>) {
     if let Some(hook) = hook {
@@ -39,7 +47,7 @@ impl Builder {
             call(theirs.on_park.as_ref());
             let slot = match is_worker {
                 true => own_slot::claim(),
-                false => Some(handle::current()).filter(|slot| slot.is_taken()),
+                false => slot_alone(&own),
             };
             if let Some(slot) = slot {
                 // The thread may have lost its core and taken another one, with the kernel's slice.
@@ -51,8 +59,11 @@ impl Builder {
         });
         let (own, theirs) = (domain.clone(), self.hooks.clone());
         self.tokio.on_thread_unpark(move || {
-            let slot = handle::current();
-            if slot.is_taken() {
+            let slot = match is_worker {
+                true => Some(handle::current()).filter(|slot| slot.is_taken()),
+                false => slot_alone(&own),
+            };
+            if let Some(slot) = slot {
                 slot.runtime.unpark();
                 // The flag marks a poll that is over.
                 if slot.runtime.has_flag(SlotFlag::Hog) {
@@ -80,20 +91,26 @@ impl Builder {
         use crate::poll::hooks::{after_poll, before_poll};
         let watch = self.watches_every_task();
         // Without a check where the application has none: they run around every poll.
+        let own = domain.clone();
         match self.hooks.on_before_task_poll.clone() {
-            None if watch => self.tokio.on_before_task_poll(before_poll),
+            None if watch => self
+                .tokio
+                .on_before_task_poll(move |meta| before_poll(&own, meta)),
             theirs => self.tokio.on_before_task_poll(move |meta| {
                 theirs.iter().for_each(|theirs| theirs(meta));
                 if watch {
-                    before_poll(meta);
+                    before_poll(&own, meta);
                 }
             }),
         };
+        let own = domain.clone();
         match self.hooks.on_after_task_poll.clone() {
-            None if watch => self.tokio.on_after_task_poll(after_poll),
+            None if watch => self
+                .tokio
+                .on_after_task_poll(move |meta| after_poll(&own, meta)),
             theirs => self.tokio.on_after_task_poll(move |meta| {
                 if watch {
-                    after_poll(meta);
+                    after_poll(&own, meta);
                 }
                 theirs.iter().for_each(|theirs| theirs(meta));
             }),
@@ -106,5 +123,96 @@ impl Builder {
         if self.disable_lifo_slot {
             self.tokio.disable_lifo_slot();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::mpsc;
+    use std::task::{Context, Waker};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Link, Runtime, Watch as _};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn with_workers() -> Runtime {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(1).link(Link::Watchdog);
+        builder.build().unwrap()
+    }
+
+    fn current_thread() -> Runtime {
+        let mut builder = Builder::new_current_thread();
+        builder.enable_time().link(Link::Watchdog).build().unwrap()
+    }
+
+    fn slot() -> usize {
+        std::ptr::from_ref(handle::current().runtime).addr()
+    }
+
+    /// Runs the runtime in the middle of a watched poll, without entering it. A daemon has joined just before, and so the thread's slot
+    /// is about to move. Returns whether it has moved in the poll, and the poll's mark has ended with it.
+    async fn park_within_a_poll(domain: &Arc<Domain>, runtime: &Runtime) -> (bool, bool) {
+        async {}.watched("hooks: claims a slot").await;
+        let in_poll = handle::current().runtime.in_poll();
+        let polls = async {
+            let before = slot();
+            domain.slots.share_for_tests();
+            tokio::task::block_in_place(|| {
+                runtime.as_ref().block_on(tokio::time::sleep(5 * MS));
+            });
+            slot() != before
+        };
+        let has_moved = polls.watched("hooks: parks within").await;
+        (has_moved, handle::current().runtime.in_poll() == in_poll)
+    }
+
+    #[test]
+    fn a_slot_stays_in_a_poll_in_which_another_runtime_parks() {
+        let (runtime, within) = (with_workers(), Arc::new(current_thread()));
+        let domain = runtime.domain().clone();
+        // The test has it as well: a runtime must not be dropped in a task.
+        let inner = within.clone();
+        let polled = async move { park_within_a_poll(&domain, &inner).await };
+        let polled = runtime.handle().spawn(polled);
+        assert_eq!(runtime.block_on(polled).unwrap(), (false, true));
+    }
+
+    /// The runtime's blocking threads belong to it, and one of them may run it.
+    #[test]
+    fn a_slot_stays_in_a_poll_in_which_its_own_runtime_parks() {
+        let runtime = Arc::new(current_thread());
+        let (done, is_done) = mpsc::channel();
+        let within = runtime.clone();
+        drop(runtime.handle().spawn_blocking(move || {
+            let polled = pin!(park_within_a_poll(within.domain(), &within))
+                .poll(&mut Context::from_waker(Waker::noop()));
+            // Not the last one, on a thread for which the runtime's end would wait.
+            drop(within);
+            done.send(polled).unwrap();
+        }));
+        let polled = is_done.recv_timeout(10_000 * MS).unwrap();
+        assert_eq!(polled, std::task::Poll::Ready((false, true)));
+    }
+
+    /// Nothing would remove it: the runtime whose task it is forgets the task when it ends.
+    #[cfg(tokio_unstable)]
+    #[test]
+    fn a_task_leaves_no_record_in_the_runtime_on_whose_thread_it_was_polled() {
+        let (runtime, within) = (with_workers(), current_thread());
+        let polled = runtime.handle().spawn_blocking(move || {
+            let task = || tokio::spawn(async { std::thread::sleep(20 * MS) });
+            within.as_ref().block_on(async { task().await.unwrap() });
+            // With a slot, which a watched future claims.
+            within.as_ref().block_on(async {
+                async {}.watched("hooks: claims a slot there").await;
+                task().await.unwrap();
+            });
+        });
+        runtime.block_on(polled).unwrap();
+        assert_eq!(runtime.domain().records.len(), 0);
     }
 }
