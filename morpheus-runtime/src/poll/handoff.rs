@@ -218,6 +218,8 @@ pub(crate) fn poll<M>(
             Poll::Ready(())
         }))
     };
+    #[cfg(tokio_unstable)]
+    crate::poll::short_polls::give_back();
     let result = catch_unwind(AssertUnwindSafe(|| tokio::task::block_in_place(in_handoff)));
     settle_slice(domain);
     match result {

@@ -24,6 +24,7 @@ use tokio::runtime::{Handle, RuntimeMetrics};
 use crate::act::permit::{Answer, NoPermit, Permit, Request, Waiter};
 use crate::domain::Domain;
 use crate::poll::handoff::{self, HandoffMark};
+use crate::poll::short_polls;
 use crate::settings::{DEFAULT_BLOCKING_THREADS, pool_threads};
 use morpheus_link::handle::SlotHandle;
 use morpheus_system::clock;
@@ -93,6 +94,7 @@ pub(crate) fn hand_off(
         }
         return None;
     };
+    short_polls::give_back();
     // A thread that has its core must not wait, and one that has it no more is no worker.
     let wait = || {
         slice::leave_worker();
@@ -410,9 +412,14 @@ mod tests {
                 blocks_thread: true,
                 ..Request::for_tests(Class::Slow)
             };
+            short_polls::count(tokio::task::id());
             let begin =
                 |domain: &Arc<Domain>, index| hand_off(domain, index, slot, request).is_some();
             let is_away = own_slot::with_domain(begin).unwrap();
+            assert!(
+                !short_polls::has_table(),
+                "it counts nothing without its core"
+            );
             (was_short, is_away, slice::current())
         });
         let (was_short, is_away, during) = runtime.block_on(polled).unwrap();
