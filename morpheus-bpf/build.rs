@@ -31,6 +31,7 @@ const PROGRAMS: [(&str, &[&str]); 2] = [
             "options/crowd",
             "options/detect",
             "options/groups",
+            "options/handoff",
             "options/hotplug",
             "options/hybrid",
             "options/later",

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
-use common::load::{Busy, Timed, pin, set_nice, shares};
+use common::load::{Busy, Talking, Timed, pin, pin_to, set_nice, shares};
 use common::{say, sleep, turn};
 use morpheus_bpf::topology::{Level, SYSFS, Topology};
+use rustix::process::Signal;
 use rustix::thread::{CpuSet, Pid, sched_getcpu, sched_setaffinity};
 
 /// Long enough that many CPUs become idle, however slow they are.
@@ -223,6 +224,47 @@ fn a_task_keeps_its_place_when_it_comes_to_another_domain() {
 
 /// The kernel throws out a scheduler that lets a thread wait for 5 s; this is a fifth of it.
 const MOST_WAIT: Duration = Duration::from_secs(1);
+
+/// Beside a CPU that idles, the kernel's search gives a task that is woken by one which is about to sleep the CPU of that one. Where
+/// both do so again and again, that CPU picks no task from the queues, and the kernel ejects a scheduler whose tasks wait there.
+///
+/// Some kernels (6.18) search so only where idle CPUs are known by node, and look at those of the waker's node.
+#[test]
+fn tasks_that_hand_their_cpu_over_leave_picks_to_others() {
+    if !can_run() {
+        return;
+    }
+    let own = cache(0);
+    let of_own: Vec<usize> = (0..cpus()).filter(|cpu| own.is_set(*cpu)).collect();
+    let &[first, second, _, ..] = &of_own[..] else {
+        return;
+    };
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let prepare = move || pin_to(&[first, second]);
+    let pair = Talking::new(prepare);
+    let beside = Timed::new(prepare);
+    // They are not pinned, and share one CPU all the same. In virtual time CPUs run in turn, as long as a slice: where another one is
+    // busy, with the daemon's look at the machine also, this one is interrupted, and picks.
+    let mut offline = Offline(Vec::new());
+    offline.take(second);
+    std::thread::sleep(Duration::from_millis(500));
+    daemon.send(Signal::STOP).unwrap();
+    beside.longest();
+    std::thread::sleep(2 * WHILE);
+    daemon.send(Signal::CONT).unwrap();
+    // A wait that is not over yet is told when it is.
+    drop(pair);
+    std::thread::sleep(Duration::from_millis(100));
+    let longest = beside.longest();
+    say(&format!(
+        "a thread that computes beside a pair that talks waits for {longest:?} at most"
+    ));
+    assert_eq!(state(), "enabled");
+    assert!(longest < MOST_WAIT, "{longest:?}");
+    drop((beside, offline));
+    assert!(daemon.stop().success());
+}
 
 /// The kernel ejects a scheduler that asks for the masks which it has not: by node, or of the whole machine.
 #[test]

@@ -576,7 +576,7 @@ fn each_switch_switches() {
     }
 }
 
-/// The sources of options, which a guest does not have. Not those without a switch (`hotplug`, `latency`); and of `reenqueue` a
+/// The sources of options, which a guest does not have. Not those without a switch (`handoff`, `hotplug`, `latency`); and of `reenqueue` a
 /// function without a body stays, as the link calls it.
 macro_rules! options {
     ($($name:literal)*) => {

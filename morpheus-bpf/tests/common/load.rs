@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Threads that want the CPU, and how much of it they got.
 
+use std::io::{PipeReader, PipeWriter, Read as _, Write as _, pipe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard};
@@ -180,6 +181,52 @@ impl Sleeping {
         late.sort_unstable();
         assert!(late.len() > 100, "woke {} times only", late.len());
         Duration::from_nanos(late[late.len() * 99 / 100])
+    }
+}
+
+/// Two threads that pass a byte to and fro through pipes until they are dropped.
+pub struct Talking {
+    pub tids: [u32; 2],
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Talking {
+    /// `prepare` runs in both threads before they begin.
+    pub fn new(prepare: impl Fn() + Clone + Send + 'static) -> Talking {
+        let (ping, mut to_ping) = pipe().unwrap();
+        let (pong, to_pong) = pipe().unwrap();
+        to_ping.write_all(&[0]).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, ready) = channel();
+        let start = |(mut from, mut to): (PipeReader, PipeWriter)| {
+            let (prepare, stop, sender) = (prepare.clone(), Arc::clone(&stop), sender.clone());
+            std::thread::spawn(move || {
+                prepare();
+                sender.send(gettid()).unwrap();
+                let mut byte = [0];
+                // Relaxed: the flag is all that is told. One that ends closes its pipes, and so ends the other.
+                while !stop.load(Ordering::Relaxed)
+                    && from.read_exact(&mut byte).is_ok()
+                    && to.write_all(&byte).is_ok()
+                {}
+            })
+        };
+        let threads = [(ping, to_pong), (pong, to_ping)].map(start).into();
+        Talking {
+            tids: [(); 2].map(|()| ready.recv().unwrap()),
+            stop,
+            threads,
+        }
+    }
+}
+
+impl Drop for Talking {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
     }
 }
 

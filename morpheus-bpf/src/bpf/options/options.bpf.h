@@ -117,6 +117,9 @@ __s32 claim_fast(struct task_struct *task __arg_trusted, __s32 previous);
 /* Whether a task that would go on alone on this CPU is to be moved to a performance core. */
 bool is_misplaced(struct task_struct *task __arg_trusted, __s32 index);
 
+/* handoff.bpf.c: the flags of a wake-up for the kernel's search, without WAKE_SYNC where tasks wait for the waker's CPU. */
+__u64 search_flags(__u64 flags);
+
 /* sync.bpf.c: wake-ups by tasks that are about to sleep. */
 /*
  * The least time between two kicks of a CPU for such wake-ups, in ns: one tick, which checks without a kick. The second is the time

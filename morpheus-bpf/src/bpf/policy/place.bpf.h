@@ -69,7 +69,7 @@ static __always_inline __s32 place(struct task_struct *task, __s32 previous, __u
 	}
 	if (!is_any_idle())
 		return previous;
-	return scx_bpf_select_cpu_dfl(task, previous, flags, is_idle);
+	return scx_bpf_select_cpu_dfl(task, previous, search_flags(flags), is_idle);
 }
 
 /* A global function, which the verifier checks once: for each path to such a pointer it searches all types of the kernel. */

@@ -25,15 +25,11 @@ int STRUCT_OPS(morpheus_enable, struct task_struct *task)
 int STRUCT_OPS(morpheus_select_cpu, struct task_struct *task, __s32 previous, __u64 flags)
 {
 	__u32 waker = uses_sync() && flags & WAKE_SYNC ? waker_that_sleeps() : 0;
-	struct cpu *here = cpu_at(bpf_get_smp_processor_id());
 	bool is_idle = false;
 	__s32 cpu;
 
-	/*
-	 * On the waker's CPU the task would wait behind its waker while another CPU is idle. And two tasks that wake each other there
-	 * leave no pick to the tasks that are pinned to it.
-	 */
-	if (waker & ONE_OF_MANY || (here && (here->pinned || READ_ONCE(here->rescue))))
+	/* On the waker's CPU the task would wait behind its waker while another CPU is idle. */
+	if (waker & ONE_OF_MANY)
 		flags &= ~WAKE_SYNC;
 	cpu = place(task, previous, flags, &is_idle);
 	/* The task waits for the next period of its group, on any CPU. */
