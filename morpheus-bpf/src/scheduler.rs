@@ -38,6 +38,8 @@ const FLAGS: &str = "scx_ops_flags";
 /// `SCX_OPS_ENQ_LAST`: a task that could go on because its CPU has nothing else to do is put into a queue all the same. Else
 /// a limit would not hold for it.
 const ENQ_LAST: u64 = 1 << 1;
+/// `SCX_OPS_ENQ_EXITING`: tasks that exit are put into queues by us, as all others, and not by the kernel into that of their CPU.
+const ENQ_EXITING: u64 = 1 << 2;
 /// `SCX_OPS_SWITCH_PARTIAL`
 const SWITCH_PARTIAL: u64 = 1 << 3;
 /// `SCX_OPS_ENQ_MIGRATION_DISABLED`: a task that may not migrate at present is put into a queue by us, and not by the kernel,
@@ -324,6 +326,7 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     let table = open.struct_ops.morpheus_mut();
     table.hotplug_seq = hotplug_seq;
     table.exit_dump_len = options.exit_dump_bytes;
+    table.flags |= ENQ_EXITING;
     if has(Symbol::Constant(FLAGS, "SCX_OPS_ENQ_MIGRATION_DISABLED")) {
         table.flags |= ENQ_MIGRATION_DISABLED;
     }

@@ -4,13 +4,17 @@
 mod common;
 
 use std::fs;
-use std::time::Duration;
+use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
+use std::ptr::null_mut;
+use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
-use common::load::{Busy, Sleeping, cpu_ns, keep_on, pin, shares};
-use common::{say, turn, window};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+use common::load::{Busy, Sleeping, Timed, cpu_ns, keep_on, pin, shares};
+use common::{PAGE, say, turn, window};
+use rustix::fs::MemfdFlags;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
 use rustix::process::{Pid, setpriority_process};
 
 /// Time between two wakes.
@@ -163,5 +167,100 @@ fn a_kernel_thread_that_computes_has_its_share() {
     assert!(shares.iter().all(|share| *share > 0.1), "{shares:?}");
     assert_eq!(state(), "enabled");
     drop(searching);
+    assert!(daemon.stop().success());
+}
+
+/// Processes on one CPU that end when they are told to, each of which then frees the tables of this much memory.
+struct Ending {
+    pids: Vec<libc::pid_t>,
+    /// They end when this is closed.
+    gate: Option<std::io::PipeWriter>,
+}
+
+impl Ending {
+    /// The same pages are mapped over and over: it is what a process maps that takes its time, and not what it owns.
+    fn start(count: usize, cpu: usize) -> Ending {
+        const PAGES: usize = 4096;
+        const TIMES: usize = 64;
+        let memory = rustix::fs::memfd_create("ending", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&memory, (PAGES * PAGE) as u64).unwrap();
+        let (waits, gate) = std::io::pipe().unwrap();
+        let (mut ready, is_ready) = std::io::pipe().unwrap();
+        let start = |_| {
+            // SAFETY: the child makes system calls alone, and ends without unwinding.
+            let pid = unsafe { libc::fork() };
+            assert!(pid >= 0);
+            if pid > 0 {
+                return pid;
+            }
+            pin(cpu);
+            for _ in 0..TIMES {
+                let flags = MapFlags::SHARED | MapFlags::POPULATE;
+                // SAFETY: at an address that the kernel chooses, and never accessed.
+                let mapped =
+                    unsafe { mmap(null_mut(), PAGES * PAGE, ProtFlags::READ, flags, &memory, 0) };
+                if mapped.is_err() {
+                    // SAFETY: ends at once.
+                    unsafe { libc::_exit(1) };
+                }
+            }
+            let mut byte = [0];
+            // SAFETY: descriptors of its own; the last call ends it at once.
+            unsafe {
+                libc::close(gate.as_raw_fd());
+                libc::write(is_ready.as_raw_fd(), byte.as_ptr().cast(), 1);
+                libc::read(waits.as_raw_fd(), byte.as_mut_ptr().cast(), 1);
+                libc::_exit(0)
+            }
+        };
+        let pids = (0..count).map(start).collect();
+        ready.read_exact(&mut vec![0; count]).unwrap();
+        Ending {
+            pids,
+            gate: Some(gate),
+        }
+    }
+
+    /// Ends them, and waits until they have.
+    fn end(&mut self) {
+        self.gate = None;
+        for pid in self.pids.drain(..) {
+            let mut status = 0;
+            // SAFETY: the pointer is to a local that outlives the call, and the child is this one's.
+            unsafe { libc::waitpid(pid, &raw mut status, 0) };
+            assert_eq!(status, 0);
+        }
+    }
+}
+
+/// Processes that end take turns with others, however long it takes to free what they had.
+#[test]
+fn processes_that_end_do_not_keep_a_cpu_to_themselves() {
+    if !can_run() {
+        return;
+    }
+    assert!(cpus() > 1, "this test needs several CPUs");
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let mut ending = Ending::start(8, 0);
+    let beside = Timed::new(|| pin(0));
+    std::thread::sleep(Duration::from_millis(500));
+    beside.longest();
+    let begun = Instant::now();
+    ending.end();
+    let ended = begun.elapsed();
+    // A wait that is not over yet is told when it is.
+    std::thread::sleep(Duration::from_millis(100));
+    let longest = beside.longest();
+    say(&format!(
+        "while processes end for {ended:.2?}, a thread on their CPU waits for {longest:.3?} at most"
+    ));
+    assert!(
+        ended > Duration::from_secs(2),
+        "{ended:?}: too short to tell"
+    );
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
+    assert_eq!(state(), "enabled");
+    drop(beside);
     assert!(daemon.stop().success());
 }

@@ -108,6 +108,7 @@ pub const SCHEDULER: &[Need] = &[
             Field("sched_ext_ops", "hotplug_seq"),
             Field("sched_ext_ops", "name"),
             Constant("scx_ops_flags", "SCX_OPS_ENQ_LAST"),
+            Constant("scx_ops_flags", "SCX_OPS_ENQ_EXITING"),
             Constant("scx_ops_flags", "SCX_OPS_SWITCH_PARTIAL"),
             Field("scx_exit_info", "kind"),
             Field("scx_exit_info", "exit_code"),

@@ -159,10 +159,10 @@ static __always_inline enum counter kicks_for(const struct words *serving)
 /*
  * Puts a runnable task into a DSQ, and preempts for it if it woke.
  *
- * Tasks that exit do not come here: the kernel puts them into the local DSQ of their CPU, as the flags of the table do not ask
- * for them. Tasks that may not migrate are asked for, and put into their local DSQ here. The kernel takes any running task for
- * one of them while a BPF program runs. Left to the kernel, a task that lost its CPU to a higher class would keep that CPU for
- * another 20 ms each time (SCX_SLICE_DFL), and for ever where the other class comes more often.
+ * The flags of the table ask for tasks that exit, and for tasks that may not migrate; the latter are put into their local DSQ here.
+ * Left to the kernel, both would be, with slices of 20 ms (SCX_SLICE_DFL). Tasks whose memory takes long to free could then keep a
+ * CPU to themselves by turns, as it does not dispatch while its local DSQ has tasks. And the kernel takes any running task for one
+ * that may not migrate while a BPF program runs: one that lost its CPU to a higher class would keep that CPU.
  */
 int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 {
