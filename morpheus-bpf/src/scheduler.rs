@@ -509,6 +509,7 @@ fn set_constants(open: &mut OpenSchedulerSkel<'_>, options: &Options, dump_bytes
     constants.cpu_count = kernel::possible_cpus();
     constants.period_ns = options.period_ns;
     constants.slice_ns = options.slice_ns;
+    constants.partial_on = options.partial;
     constants.worker_slice_ns = options.worker_slice_ns;
     constants.extension_ns = options.extension_ns;
     constants.exit_dump_bytes = dump_bytes;

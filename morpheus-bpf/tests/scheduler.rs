@@ -19,13 +19,14 @@ use std::time::{Duration, Instant};
 use common::client::Client;
 use common::daemon::{Daemon, program};
 use common::guest::{can_run, client, cpus, hello, stalled_worker, state, wait_until};
-use common::load::{Busy, cpu_ns, pin};
+use common::load::{Busy, Timed, cpu_ns, keep_on, pin};
 use common::{PATIENCE, say, sleep, turn};
 use libbpf_rs::btf::{Btf, BtfType};
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use morpheus_bpf::check::symbols::{Found, Symbol, has_at_once};
 use morpheus_common::abi;
 use morpheus_common::slot::{RuntimeSlot, SlotFlag, VerdictFlags};
+use rustix::process::Pid;
 
 /// Of each talker.
 const LISTENERS: u32 = 3;
@@ -720,4 +721,43 @@ fn check_misses_nothing_where_the_scheduler_loads() {
         );
     }
     drop(Daemon::schedule(&[]));
+}
+
+/// From now on the calling thread is the scheduler's where that is told to leave all others alone.
+fn ask_for_the_scheduler() {
+    const SCHED_EXT: i32 = 7;
+    let parameter = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the pointer is to a local that outlives the call; 0 is the calling thread.
+    let result = unsafe { libc::sched_setscheduler(0, SCHED_EXT, &raw const parameter) };
+    assert_eq!(result, 0, "anyone may");
+}
+
+/// With `--partial` all other threads are of a class above, and not those of a real-time policy alone.
+#[test]
+fn a_task_leaves_a_cpu_that_a_usual_one_takes() {
+    if !can_run() {
+        return;
+    }
+    assert!(cpus() > 1, "this test needs several CPUs");
+    let _turn = turn();
+    let daemon = Daemon::schedule(&["--partial"]);
+    let ours = Timed::new(|| {
+        pin(0);
+        ask_for_the_scheduler();
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    let all: Vec<usize> = (0..cpus()).collect();
+    keep_on(Pid::from_raw(ours.thread.tid as i32), &all);
+    ours.longest();
+    let usual = Busy::new(|| pin(0));
+    std::thread::sleep(Duration::from_secs(2));
+    // A wait that is not over yet is told when it is.
+    drop(usual);
+    std::thread::sleep(Duration::from_millis(100));
+    let longest = ours.longest();
+    say(&format!("without a CPU for {longest:?} at most"));
+    assert_eq!(state(), "enabled");
+    assert!(longest < Duration::from_millis(100), "{longest:?}");
+    drop(ours);
+    assert!(daemon.stop().success());
 }

@@ -123,6 +123,7 @@ pub const SCHEDULER: &[Need] = &[
         what: "tasks and CPUs are known",
         one_of: &[&[
             Field("task_struct", "prio"),
+            Field("task_struct", "policy"),
             Field("task_struct", "nr_cpus_allowed"),
             Field("task_struct", "cpus_ptr"),
             Field("task_struct", "comm"),

@@ -134,6 +134,8 @@ struct task_struct {
 	__u64 start_time;
 	/* Below MAX_RT_PRIO: of a class above the fair one. */
 	int prio;
+	/* The class that it asks for. */
+	unsigned int policy;
 	int nr_cpus_allowed;
 	const struct cpumask *cpus_ptr;
 	char comm[16];
@@ -158,6 +160,8 @@ struct task_struct {
 /* it is bound to its CPU for ever. */
 #define PF_NO_SETAFFINITY 0x4000000
 #define MAX_RT_PRIO 100
+/* A value of task_struct.policy. */
+#define SCHED_EXT 7
 
 /*
  * Whether a task is one of a process, and does not exit: only such a task can be a worker. It is told by the flags: each time

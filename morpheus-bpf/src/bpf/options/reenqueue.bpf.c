@@ -10,13 +10,22 @@
 /* `--without reenqueue` */
 const volatile bool reenqueue_on = true;
 
+/* Only tasks that ask for it are this scheduler's: the others are of the fair class, which is above it then. `--partial` */
+const volatile bool partial_on = false;
+
+/* Whether a task is of a class above this scheduler's. */
+static __always_inline bool is_above(const struct task_struct *task)
+{
+	return task->prio < MAX_RT_PRIO || (partial_on && task->pid && task->policy != SCHED_EXT);
+}
+
 /*
  * A CPU switches between tasks. If the next task is of a higher class, the tasks in the local DSQ are re-enqueued where other
  * CPUs can take them. Before Linux 6.19 the callback cpu_release says so, and only it may re-enqueue.
  */
 int switching(struct task_struct *next __arg_trusted)
 {
-	if (next->prio >= MAX_RT_PRIO || !reenqueue_on)
+	if (!reenqueue_on || !is_above(next))
 		return 0;
 	if (bpf_ksym_exists(scx_bpf_dsq_reenq)) {
 		scx_bpf_dsq_reenq(DSQ_LOCAL, 0);
