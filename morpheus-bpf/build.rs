@@ -37,6 +37,7 @@ const PROGRAMS: [(&str, &[&str]); 2] = [
             "options/later",
             "options/latency",
             "options/limit",
+            "options/missed",
             "options/names",
             "options/near",
             "options/nodes",

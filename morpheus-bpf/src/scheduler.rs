@@ -342,7 +342,9 @@ pub fn attach(options: &Options) -> Result<Scheduler, Error> {
     if groups.limits || is_hybrid {
         table.flags |= ENQ_LAST;
     }
-    if !asks_for_speed(options) && options.off.contains(&Mechanism::Tiers) && !groups.any() {
+    let searches = [Mechanism::Tiers, Mechanism::KickIdle];
+    let is_off = |mechanism| options.off.contains(mechanism);
+    if !asks_for_speed(options) && searches.iter().all(is_off) && !groups.any() {
         table.tick = std::ptr::null_mut();
         open.progs.morpheus_tick.set_autoload(false);
     }

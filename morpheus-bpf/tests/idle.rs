@@ -3,11 +3,13 @@
 
 mod common;
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
-use common::load::{Busy, compute, pin_to};
+use common::load::{Busy, Talking, Timed, compute, pin_to};
+use common::waiting::Trace;
 use common::{now_ns, say, sleep, turn};
 
 /// How long threads are measured.
@@ -70,4 +72,39 @@ fn a_displaced_task_goes_to_an_idle_cpu() {
     assert_eq!(none, 0);
     assert!(with > 0.95, "{with:.3}");
     assert!(without < 1.0 - PART / 2.0, "{without:.3}");
+}
+
+/// How often the next test looks, for [`WHILE`] each time: a trace of all of it would be too long.
+const LOOKS: usize = 6;
+
+/// A busy CPU looks at its ticks for tasks that wait beside an idle one, 4 ms apart.
+const MOST_BESIDE_IDLE: Duration = Duration::from_millis(10);
+
+/// A CPU may find the queues empty, and idle, while another one puts a task there that it has told no idle CPU of, as there was none.
+#[test]
+fn a_cpu_that_goes_idle_does_not_miss_a_task() {
+    if !can_run() {
+        return;
+    }
+    assert!(cpus() >= CPUS, "this test needs several CPUs");
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let pair = Talking::new(|| ());
+    let sleeping = [(); 2].map(|()| Timed::sleeping(Duration::from_millis(1)));
+    let mut tids = HashSet::from(pair.tids);
+    tids.extend(sleeping.iter().map(|sleeping| sleeping.thread.tid));
+    let longest = (0..LOOKS).map(|_| {
+        let trace = Trace::start();
+        std::thread::sleep(WHILE);
+        trace.end(cpus(), &tids).longest_beside_idle_ns
+    });
+    let longest = Duration::from_nanos(longest.max().unwrap());
+    let missed = daemon.numbers()["counters"]["idle_missed"].take();
+    say(&format!(
+        "a thread waits beside an idle CPU for {longest:?} at most; {missed} kicks of CPUs that had missed one"
+    ));
+    drop((pair, sleeping));
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+    assert!(longest < MOST_BESIDE_IDLE, "{longest:?}");
 }

@@ -586,14 +586,14 @@ macro_rules! options {
 }
 
 /// Loaded by default on every machine, if the kernel has groups.
-const USUAL: [(&str, &str); 8] =
-    options!("crowd" "detect" "groups" "later" "names" "rescue" "starvation" "sync");
+const USUAL: [(&str, &str); 9] =
+    options!("crowd" "detect" "groups" "later" "missed" "names" "rescue" "starvation" "sync");
 /// Loaded where the machine or the kernel has what they are for.
 const SPECIAL: [(&str, &str); 5] = options!("hybrid" "limit" "near" "quota" "speed");
 
 /// All their switches.
-const ALL_OPTIONS: &str = "boost,cgroup-max,cgroup-weight,cpuperf,cusum,hybrid,l2-affinity,longrun,make-up,profiles,rescue,\
-                           starvation-rescue,sync-ahead,sync-crowd,sync-pause,wakeup-burst";
+const ALL_OPTIONS: &str = "boost,cgroup-max,cgroup-weight,cpuperf,cusum,hybrid,kick-idle,l2-affinity,longrun,make-up,profiles,\
+                           rescue,starvation-rescue,sync-ahead,sync-crowd,sync-pause,wakeup-burst";
 
 /// The functions that are defined in a source: each begins in the first column, and so does its body.
 fn functions_of(source: &str) -> Vec<&str> {

@@ -51,6 +51,8 @@ pub struct Waiting {
     /// How long threads waited beside an idle CPU, each time without the first [`WAKES_UP_WITHIN_NS`]: a CPU that is told of a
     /// thread needs some time to wake up.
     pub beside_idle_ns: u64,
+    /// The longest of these times.
+    pub longest_beside_idle_ns: u64,
     /// How long CPUs idled.
     pub idle_ns: u64,
     /// How long threads waited.
@@ -96,7 +98,9 @@ impl Waiting {
                         waiting.insert(from, 0);
                     }
                     let beside_ns = waiting.remove(&to).unwrap_or_default();
-                    sum.beside_idle_ns += beside_ns.saturating_sub(WAKES_UP_WITHIN_NS);
+                    let beside_ns = beside_ns.saturating_sub(WAKES_UP_WITHIN_NS);
+                    sum.beside_idle_ns += beside_ns;
+                    sum.longest_beside_idle_ns = sum.longest_beside_idle_ns.max(beside_ns);
                     running.insert(to);
                     if let Some(idle) = idle.get_mut(event.cpu) {
                         *idle = to == 0;
@@ -168,6 +172,7 @@ mod tests {
             idle_while_waiting_ns: 400_000,
             // The first waited for 300 us, and the other one for 100 us.
             beside_idle_ns: 100_000,
+            longest_beside_idle_ns: 100_000,
             idle_ns: 600_000,
             waiting_ns: 400_000,
             all_ns: 1_800_000,

@@ -78,6 +78,8 @@
 	X(near_waits_over) \
 	/* Kicks of idle CPUs that share the cache, for tasks that did not wake. */ \
 	X(near_kicks) \
+	/* Kicks of CPUs that went idle while a task came to wait. */ \
+	X(idle_missed) \
 	X(to_lat_critical) \
 	X(to_interactive) \
 	X(to_main) \

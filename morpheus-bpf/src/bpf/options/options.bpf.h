@@ -144,6 +144,10 @@ __u32 waker_that_sleeps(void);
 /* Fills in the claim of a task that woke. Returns whether it waits as those that compute. */
 bool check_waker(struct task_struct *task __arg_trusted, struct behaviour *behaviour, bool serves, struct claim *claim);
 
+/* missed.bpf.c: an idle CPU is kicked for each task that it may run, also for one that it missed. `--without kick-idle` */
+SHARED(const volatile bool idle_kicks_on, = true);
+int kick_missed(__u32 domain);
+
 /* later.bpf.c: preemption that is not due yet. Skipped kicks are made up for. `--without make-up` */
 SHARED(const volatile bool make_up_on, = true);
 int kick_later(__u32 index, const struct claim *claim, __u64 sync_ns);

@@ -297,8 +297,11 @@ static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 	measure_jiffies(now);
 	count_online();
 	bpf_for(index, 0, domain_count) {
-		if (scan_domain(index, now))
-			waiting = 1;
+		if (!scan_domain(index, now))
+			continue;
+		waiting = 1;
+		if (idle_kicks_on)
+			kick_missed(index);
 	}
 	if (steal_on && domain_count > 1) {
 		scans++;
@@ -361,6 +364,8 @@ bool rescue_again(struct task_struct *task __arg_trusted, __u64 slice, __u64 fla
 	WRITE_ONCE(domain->rescue, 1);
 	if (!rescue_armed)
 		watch_over_queues();
+	if (idle_kicks_on && kick_idle(task))
+		count(COUNTER_kicks_idle);
 	count(COUNTER_rescued_again);
 	return true;
 }

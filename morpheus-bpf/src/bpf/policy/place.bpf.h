@@ -19,8 +19,6 @@
 
 #include "policy/queue.bpf.h"
 
-/* An idle CPU is kicked for each task that it may run. `--without kick-idle` */
-const volatile bool idle_kicks_on = true;
 /* Tasks that wake preempt. `--without kick` */
 const volatile bool kicks_on = true;
 /*

@@ -516,7 +516,7 @@ static __always_inline void preempt_at_tick(struct task_struct *task, __s32 inde
 	count(COUNTER_preempted_at_tick);
 }
 
-/* At a tick of a CPU. The table lacks it where there are no tiers, no governors and no groups. */
+/* At a tick of a CPU. The table lacks it where there are no tiers, no kicks of idle CPUs, no governors and no groups. */
 int STRUCT_OPS(morpheus_tick, struct task_struct *task)
 {
 	__s32 index = bpf_get_smp_processor_id();
@@ -532,6 +532,8 @@ int STRUCT_OPS(morpheus_tick, struct task_struct *task)
 		if (sojourn_rescue_on)
 			make_way_at_tick(task, index, now);
 	}
+	if (idle_kicks_on)
+		kick_missed(domain_of(index));
 	if (has_groups() && cpu)
 		tick_in_group(task, now);
 	if (cpuperf_on)
