@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, kernel_has, state};
-use common::load::{Busy, Sleeping, Timed, compute_for, pin, set_nice};
-use common::{PATIENCE, now_ns, say, sleep, turn};
+use common::load::{Busy, Sleeping, Talking, Timed, compute_for, pin, set_nice};
+use common::{PATIENCE, now_ns, say, sleep, tracing, turn};
 use morpheus_bpf::procdb::file::{load_or_set_aside, save};
 use morpheus_bpf::procdb::{COMM_BYTES, CONFIDENT_FROM, ProcDb};
 use morpheus_tools::tier::Tier;
@@ -719,4 +719,36 @@ fn what_was_learnt_is_kept() {
     assert!(directory.join("procdb.bin.corrupt-1").exists());
     assert!(daemon.stop().success());
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+/// Where the next tick comes as soon as the end of the pause between two kicks of other CPUs, it looks whether a task waits, and no
+/// timer is set for a kick that was skipped.
+#[test]
+fn no_timer_is_set_for_what_a_tick_does() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let pairs: Vec<Talking> = (0..4 * cpus()).map(|_| Talking::new(|| ())).collect();
+    // Until it is known how many ticks a second has.
+    std::thread::sleep(4000 * MS);
+    let before = daemon.counter("kicks_skipped_for_sync");
+    tracing::prepare(8192);
+    tracing::write("events/timer/hrtimer_start/enable", "1");
+    tracing::write("tracing_on", "1");
+    std::thread::sleep(2000 * MS);
+    let trace = tracing::end();
+    tracing::write("events/timer/hrtimer_start/enable", "0");
+    let skipped = daemon.counter("kicks_skipped_for_sync") - before;
+    tracing::write("trace", "");
+    let of_programs = |line: &&str| line.contains("function=bpf_timer_cb");
+    let timers = trace.lines().filter(of_programs).count() as u64;
+    say(&format!("{timers} timers for {skipped} skipped kicks"));
+    drop(pairs);
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+    assert!(skipped > 1000, "{skipped}");
+    // Where each CPU has one for each pause, these are 500 for each.
+    assert!(timers < 250 * cpus() as u64, "{timers} {skipped}");
 }

@@ -55,12 +55,13 @@ struct {
 	__type(value, struct rescue_timer);
 } rescue_timers SEC(".maps");
 
+/* To the nearest number: a tick of 4 ms is one in 250, and the time that has passed lies anywhere between two ticks. */
 static __always_inline void measure_jiffies(__u64 now)
 {
-	__u64 passed_ns = now - started_ns;
+	__u64 passed_us = (now - started_ns) / 1000;
 
-	if (passed_ns >= 1000000000)
-		jiffies_in_second = (bpf_jiffies64() - started_jiffies) * 1000000 / (passed_ns / 1000);
+	if (passed_us >= 1000000)
+		jiffies_in_second = ((bpf_jiffies64() - started_jiffies) * 1000000 + passed_us / 2) / passed_us;
 }
 
 /* The result of a scan. */
