@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
-use common::load::{Busy, Talking, Timed, pin, pin_to, set_nice, shares};
-use common::{say, sleep, turn};
+use common::load::{Busy, Talking, Timed, keep_on, pin, pin_to, set_nice, shares};
+use common::{now_ns, say, sleep, turn};
 use morpheus_bpf::topology::{Level, SYSFS, Topology};
 use rustix::process::Signal;
 use rustix::thread::{CpuSet, Pid, sched_getcpu, sched_setaffinity};
@@ -143,6 +143,58 @@ fn domains_that_are_never_idle_share_their_tasks() {
     ));
     assert!(with >= 0.6, "{with:.3}");
     assert!(without <= 0.4, "{without:.3}");
+}
+
+/// Which part of a CPU each thread that computes has in the other domains, one for each CPU, while four times as many pairs as CPUs
+/// talk that began in the first one. All may go anywhere. With this niceness those of the pairs are always eligible, and in the front
+/// queue.
+fn part_beside_pairs(arguments: &[&str]) -> f64 {
+    let daemon = Daemon::schedule(arguments);
+    let first = cache(0);
+    let all: Vec<usize> = (0..cpus()).collect();
+    let others = all.iter().copied().filter(|cpu| !first.is_set(*cpu));
+    let computing: Vec<Busy> = others.map(|cpu| Busy::new(move || pin(cpu))).collect();
+    let pairs: Vec<Talking> = (0..4 * first.count())
+        .map(|_| {
+            Talking::new(move || {
+                set_nice(-20);
+                sched_setaffinity(None, &first).unwrap();
+            })
+        })
+        .collect();
+    std::thread::sleep(Duration::from_secs(1));
+    let talking = pairs.iter().flat_map(|pair| pair.tids);
+    let tids = computing.iter().map(|thread| thread.tid).chain(talking);
+    tids.for_each(|tid| keep_on(Pid::from_raw(tid as i32), &all));
+    std::thread::sleep(WHILE);
+    let used_ns = || computing.iter().map(Busy::cpu_ns).sum::<u64>();
+    let (begun_ns, before_ns) = (now_ns(), used_ns());
+    std::thread::sleep(WHILE);
+    let part = (used_ns() - before_ns) as f64 / (now_ns() - begun_ns) as f64;
+    let count = computing.len();
+    drop((pairs, computing));
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+    part / count as f64
+}
+
+/// The same where those that wait are known to sleep, and are in the front queue.
+#[test]
+fn domains_that_are_never_idle_share_tasks_that_sleep() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let (with, without) = (
+        part_beside_pairs(&[]),
+        part_beside_pairs(&["--without", "steal"]),
+    );
+    say(&format!(
+        "{with:.3} of a CPU for a thread that computes beside a domain with four pairs that talk for each CPU; {without:.3} where \
+         each domain keeps its own"
+    ));
+    assert!(with <= 0.8, "{with:.3}");
+    assert!(without >= 0.95, "{without:.3}");
 }
 
 /// The longest time that one of these threads has had no CPU since this was last called.

@@ -407,7 +407,8 @@ bool take_rescued(__u32 domain_index, __s32 index)
 		WRITE_ONCE(domain->rescue, 1);
 	from = READ_ONCE(domain->pull);
 	WRITE_ONCE(domain->pull, 0);
-	if (!from || !(move_to_local(RESCUE_DSQ(from - 1)) || move_to_local(MAIN_DSQ(from - 1))))
+	if (!from || !(move_to_local(RESCUE_DSQ(from - 1)) || move_to_local(MAIN_DSQ(from - 1)) ||
+		       (tiers_on && move_to_local(FRONT_DSQ(from - 1)))))
 		return false;
 	cpu->out_of_order = 1;
 	count(COUNTER_from_other_domains);
