@@ -318,6 +318,57 @@ fn tasks_that_hand_their_cpu_over_leave_picks_to_others() {
     assert!(daemon.stop().success());
 }
 
+/// How many domains there are at least where one that looks at another in 100 ms comes to some of them too late.
+const MANY_DOMAINS: u32 = 28;
+
+/// A task whose domain does not come to it goes to the other domain that may run it, however many there are.
+#[test]
+fn an_urgent_task_is_found_among_many_domains() {
+    const TASKS: usize = 3;
+    let domains = Topology::read(Path::new(SYSFS)).count(Level::L3);
+    if !can_run() || domains < MANY_DOMAINS {
+        return;
+    }
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let one_of = |domain: u32| {
+        let set = cache(domain);
+        (0..cpus()).find(|cpu| set.is_set(*cpu)).unwrap()
+    };
+    let places = (0..TASKS as u32).map(|task| (one_of(task), one_of(domains - 1 - task)));
+    let places: Vec<(usize, usize)> = places.collect();
+    let busy: Vec<Busy> = places
+        .iter()
+        .map(|&(_, to)| Busy::new(move || pin(to)))
+        .collect();
+    let tasks: Vec<Timed> = places
+        .iter()
+        .map(|&(from, _)| Timed::new(move || pin(from)))
+        .collect();
+    std::thread::sleep(Duration::from_millis(500));
+    let above: Vec<Busy> = places
+        .iter()
+        .map(|&(from, _)| Busy::above(from, || ()))
+        .collect();
+    for (task, &(from, to)) in tasks.iter().zip(&places) {
+        task.longest();
+        keep_on(Pid::from_raw(task.thread.tid as i32), &[from, to]);
+    }
+    std::thread::sleep(WHILE);
+    drop(above);
+    std::thread::sleep(Duration::from_millis(500));
+    let waits: Vec<Duration> = tasks.iter().map(Timed::longest).collect();
+    say(&format!(
+        "tasks behind real-time threads, which {domains} domains do not come to: {waits:.2?}"
+    ));
+    drop((tasks, busy));
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+    // Urgent after 2.5 s, and each second scan looks at one of them.
+    let most = Duration::from_millis(2500 + 200 + 200 * TASKS as u64 + 200);
+    assert!(waits.iter().all(|wait| *wait < most), "{waits:?}");
+}
+
 /// The kernel ejects a scheduler that asks for the masks which it has not: by node, or of the whole machine.
 #[test]
 fn idle_cpus_are_found_by_node_and_without() {

@@ -207,6 +207,11 @@ pub(crate) const GUESTS: &[Guest] = &[
         ..tests(LONG_TERM, "64 CPUs in 8 domains", DOMAINS)
     },
     Guest {
+        options: "--cpus 32 --numa 4 --caches 8 --icount=3 --timeout 900",
+        work: GuestWork::Tests(DOMAINS, "many_domains"),
+        ..tests(LONG_TERM, "32 domains", DOMAINS)
+    },
+    Guest {
         // With two, the masks of idle CPUs are not by node while one of them is missing.
         options: "--cpus 6 --numa 3 --icount=3 --timeout 900",
         work: GuestWork::Tests(DOMAINS, "comes_later"),

@@ -64,6 +64,9 @@ static __always_inline void measure_jiffies(__u64 now)
 		jiffies_in_second = ((bpf_jiffies64() - started_jiffies) * 1000000 + passed_us / 2) / passed_us;
 }
 
+/* Domains whose rescue DSQ has a task that has waited for URGENT_NS: bits by their numbers. Of the one timer. */
+static __u64 urgent_domains;
+
 /* The result of a scan. */
 struct found {
 	/* The load of each CPU by the tasks that wait there, in parts of 1024 tasks. */
@@ -178,6 +181,16 @@ static __always_inline void count_online(void)
 	scx_bpf_put_cpumask(online);
 }
 
+/* Notes whether the rescue DSQ of a domain has tasks for which each pick has to be a rescue. */
+static __always_inline void note_urgent(struct domain *domain, __u32 index, bool urgent)
+{
+	WRITE_ONCE(domain->urgent, urgent);
+	if (urgent)
+		urgent_domains |= 1ULL << (index & (DOMAINS - 1));
+	else
+		urgent_domains &= ~(1ULL << (index & (DOMAINS - 1)));
+}
+
 /* Scans the DSQs of a domain. Returns whether a task waits there. */
 static __always_inline int scan_domain_dsqs(__u32 index, __u64 now)
 {
@@ -210,7 +223,7 @@ static __always_inline int scan_domain_dsqs(__u32 index, __u64 now)
 	domain->load = found.load;
 	if (found.aged)
 		domain->crowded_until_ns = now + CROWDED_FOR_NS;
-	WRITE_ONCE(domain->urgent, rescued > 0 && head_has_waited(RESCUE_DSQ(index), URGENT_NS));
+	note_urgent(domain, index, rescued > 0 && head_has_waited(RESCUE_DSQ(index), URGENT_NS));
 	if (found.brought || rescued > 0)
 		WRITE_ONCE(domain->rescue, 1);
 	return handed_over || found.load > 0;
@@ -269,14 +282,26 @@ int scan_cpu(__u32 index, __u64 now)
  * without this, two hogs in one domain would have a CPU each for ever, and eight in the next one a quarter. A task that moves must not
  * make this domain the fuller one. Nor does one wait in a domain whose CPUs do not come to it while another one may run it.
  *
- * Each scan looks at one other domain, so that with 16 of them each is looked at in 1.5 s.
+ * Each scan looks at one other domain, so that with 16 of them each is looked at in 1.5 s, and with 64 in 6.3 s. That is too late for
+ * tasks that are urgent: while there are any, each second scan looks at one of their domains.
  */
 int balance(__u32 index, __u32 turn)
 {
-	__u32 other = nearest_domains[index & (DOMAINS - 1)][turn % (domain_count - 1) & (DOMAINS - 1)];
-	struct domain *own = domain_at(index), *from = domain_at(other);
+	__u64 urgent = urgent_domains & ~(1ULL << (index & (DOMAINS - 1)));
+	struct domain *own = domain_at(index), *from;
+	__u32 other, step;
 	__u64 more;
 
+	if (urgent && turn & 1) {
+		bpf_for(step, 0, (turn >> 1) % __builtin_popcountll(urgent)) {
+			urgent &= urgent - 1;
+		}
+		other = urgent ? __builtin_ctzll(urgent) : 0;
+	} else {
+		turn >>= !!urgent;
+		other = nearest_domains[index & (DOMAINS - 1)][turn % (domain_count - 1) & (DOMAINS - 1)];
+	}
+	from = domain_at(other);
 	if (!own || !from || !own->online || !from->online)
 		return 0;
 	more = (1 << LOAD_SHIFT) / own->online + (1 << LOAD_SHIFT) / from->online;
