@@ -79,6 +79,9 @@ struct pending {
 
 struct pendings {
 	struct pending of[PENDING];
+	/* Something was kept since the groups were last told. */
+	__u32 dirty;
+	__u32 padding;
 };
 
 struct {
@@ -189,8 +192,10 @@ int settle_groups(void)
 	__u32 key = 0, place;
 	struct pendings *own = bpf_map_lookup_elem(&pendings, &key);
 
-	if (!own)
+	if (!own || !own->dirty)
 		return 0;
+	/* First: an interrupt on this CPU may add to what is told already. */
+	own->dirty = 0;
 	bpf_for(place, 0, PENDING)
 		settle(&own->of[place & (PENDING - 1)]);
 	return 0;
@@ -215,6 +220,7 @@ static __always_inline void change_sums(__u32 index, __u64 id, __s64 total, __s3
 	}
 	pending->total += total;
 	pending->active += active;
+	own->dirty = 1;
 	/* An idle CPU, to which an interrupt came, has no tick. */
 	if (cpu && !cpu->since_ns && !begins)
 		settle(pending);
