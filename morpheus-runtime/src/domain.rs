@@ -120,6 +120,7 @@ impl Domain {
                 running: usize::MAX,
                 hogs: usize::MAX,
                 more_untried: 0,
+                long: usize::MAX,
                 in_handoff: settings.max_handoffs,
             }
         };

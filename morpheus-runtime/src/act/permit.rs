@@ -19,6 +19,11 @@
 //! them would wait for all hogs before it. One that was short so far gets a place beyond one for each CPU, too. The oldest gets every
 //! other place once it has waited for [`OLDEST_WAITS_NS`], so that none waits for ever. One hog that is known always runs beside them.
 //!
+//! A **mixed** task had long and short polls in any order: a connection behind a proxy, which carries requests of all kinds. Nothing tells
+//! what its next poll is, and most are short, so that it may not wait for the end of a hog. As many as other tasks may begin at once,
+//! in the order of arrival. Once a poll has turned out to be long it counts as that ([`Permits::is_long`]), and makes room for the next:
+//! nothing can stop it any more. So more hogs run at once than of tasks that are known, up to a limit that is far away.
+//!
 //! No task waits for ever. If no permit moves for [`STANDSTILL_NS`] (slow tasks that spin until another one runs),
 //! the oldest waiter gets one beyond the limits on running polls; so does the oldest of a class of which none moves for
 //! [`STANDSTILL_OF_CLASS_NS`]. A long wait alone does not lift the limit. Behind polls of 200 ms every waiter waits long, and more
@@ -56,6 +61,8 @@ const INLINE_AFTER_NS: u64 = 20_000_000;
 const UNTRIED_WAITS_NS: u64 = 3_000_000;
 /// From this wait on, in nanoseconds, every other untried task is the oldest.
 const OLDEST_WAITS_NS: u64 = 1_000_000_000;
+/// The most long polls of mixed tasks for each CPU. Each takes CPU time from the workers; where there are this many, all mixed tasks wait.
+const MOST_LONG: usize = 64;
 /// A grant that is not taken up within this time is taken back, in nanoseconds.
 const TAKE_UP_NS: u64 = 100_000_000;
 
@@ -64,15 +71,24 @@ const TAKE_UP_NS: u64 = 100_000_000;
 pub(crate) enum Class {
     Slow = 0,
     Hog = 1,
-    /// Only the hooks ask for it.
+    /// Only the hooks ask for it, and for the next.
     Untried = 2,
+    Mixed = 3,
+    /// A mixed task whose poll has turned out to be long. Nothing asks for it.
+    Long = 4,
 }
 
 /// The number of classes.
-pub(crate) const CLASSES: usize = 3;
+pub(crate) const CLASSES: usize = 5;
 
 impl Class {
-    const ALL: [Class; CLASSES] = [Class::Slow, Class::Hog, Class::Untried];
+    const ALL: [Class; CLASSES] = [
+        Class::Slow,
+        Class::Hog,
+        Class::Untried,
+        Class::Mixed,
+        Class::Long,
+    ];
 
     /// The class of a permit as a slot has it; 0 is a thread without one.
     pub(crate) fn word(self) -> u32 {
@@ -96,6 +112,8 @@ pub(crate) struct Limits {
     /// over TCP beside 20 hogs of 200 ms that begin at once took 180 to 400 ms at p99 until all had run once, and 40 with one for each
     /// CPU (`starvation --runtime morpheus-flag --hogs 20 --load 16 --warmup 2`).
     pub(crate) more_untried: usize,
+    /// Long handoff polls of mixed tasks, beyond all of these.
+    pub(crate) long: usize,
     /// Handoff polls in total, running or asleep: each has a thread.
     pub(crate) in_handoff: usize,
 }
@@ -109,6 +127,7 @@ impl Limits {
             // its deadlines were as near as theirs (`service --clients 40 --only tokio-tuned-bounded,morpheus+flag`).
             hogs: cpus,
             more_untried: cpus,
+            long: MOST_LONG * cpus,
             in_handoff,
         }
     }
@@ -261,7 +280,7 @@ impl State {
         if sleeps {
             return true;
         }
-        let [slow, hogs, untried] = Class::ALL.map(|class| self.running(class));
+        let [slow, hogs, untried, mixed, long] = Class::ALL.map(|class| self.running(class));
         match class {
             // Hogs beyond their limit were slow or untried tasks when they began, and leave the slow ones their places.
             Class::Slow => slow + (hogs + untried).min(limits.hogs) < limits.running,
@@ -271,12 +290,15 @@ impl State {
                 hogs => hogs < limits.hogs && slow + hogs + untried < limits.running,
             },
             Class::Untried => self.has_place_for_untried(limits.more_untried, limits),
+            Class::Mixed => mixed < limits.running && long < limits.long,
+            Class::Long => false,
         }
     }
 
     /// Whether fewer polls run than may run at all, and what was added for untried tasks, `most` of it at most.
     fn has_place_for_untried(&self, most: usize, limits: &Limits) -> bool {
-        let running: usize = Class::ALL.map(|class| self.running(class)).iter().sum();
+        let classes = [Class::Slow, Class::Hog, Class::Untried];
+        let running: usize = classes.map(|class| self.running(class)).iter().sum();
         running < limits.running.saturating_add(self.more_untried.min(most))
     }
 
@@ -611,14 +633,26 @@ impl Permits {
     /// Counts the poll of a holder of a slow task's permit among the hogs from now on. `word` is the class of its permit; the
     /// poll that ends takes it from there.
     pub(crate) fn becomes_hog(&self, word: &AtomicU32) {
+        self.change(word, Class::Slow, Class::Hog);
+    }
+
+    /// Counts the poll of a mixed task as long from now on; `word` is as for [`becomes_hog`](Self::becomes_hog). Returns whether it was
+    /// one. The next [`tick`](Self::tick) gives its place to another.
+    pub(crate) fn is_long(&self, word: &AtomicU32) -> bool {
+        self.change(word, Class::Mixed, Class::Long)
+    }
+
+    /// Counts a permit in another class. Returns whether it was in the first one.
+    fn change(&self, word: &AtomicU32, from: Class, to: Class) -> bool {
         let mut state = self.lock();
-        let (slow, hog) = (Class::Slow.word(), Class::Hog.word());
-        // Relaxed: the lock orders the counts. A poll that has taken the word out before gives a slow task's permit back.
-        let is_moved = word.compare_exchange(slow, hog, Ordering::Relaxed, Ordering::Relaxed);
+        // Relaxed: the lock orders the counts. A poll that has taken the word out before gives a permit of the first class back.
+        let is_moved =
+            word.compare_exchange(from.word(), to.word(), Ordering::Relaxed, Ordering::Relaxed);
         if is_moved.is_ok() {
-            state.out[0] = state.out[0].saturating_sub(1);
-            state.out[1] += 1;
+            state.out[from as usize] = state.out[from as usize].saturating_sub(1);
+            state.out[to as usize] += 1;
         }
+        is_moved.is_ok()
     }
 
     fn give_back(&self, class: Class) {
@@ -804,13 +838,51 @@ mod tests {
             running: 2 * cpus,
             hogs: cpus,
             more_untried: 4,
+            long: 100,
             in_handoff,
         }))
     }
 
-    fn tick(permits: &Permits, now_ns: u64, asleep: [usize; CLASSES], scarce: bool) {
-        let woken = permits.tick(now_ns, asleep, scarce);
+    /// `asleep`: of slow tasks, hogs and untried tasks.
+    fn tick(permits: &Permits, now_ns: u64, asleep: [usize; 3], scarce: bool) {
+        let [slow, hogs, untried] = asleep;
+        let woken = permits.tick(now_ns, [slow, hogs, untried, 0, 0], scarce);
         woken.into_iter().for_each(crate::act::wake::Wake::here);
+    }
+
+    /// The first ones turn out to be long, and make room for those that are short.
+    #[test]
+    fn mixed_tasks_do_not_wait_for_the_end_of_long_polls() {
+        let permits = permits(1);
+        let ask = |class| permits.ask(Request::for_tests(class), false, Waker::noop());
+        let begin = || {
+            (
+                granted(ask(Class::Mixed)),
+                AtomicU32::new(Class::Mixed.word()),
+            )
+        };
+        let mut long = Vec::new();
+        for all in 1..=3 {
+            let words = [(); 2].map(|()| begin());
+            let waiter = waiting(ask(Class::Mixed));
+            for (_, word) in &words {
+                assert!(permits.is_long(word) && !permits.is_long(word));
+            }
+            assert_eq!(permits.lock().out[3..], [0, 2 * all]);
+            tick(&permits, clock::now_ns(), [0, 0, 0], false);
+            assert!(matches!(waiter.take_up(Waker::noop()), Ok(Some(_))));
+            long.extend(words);
+        }
+        // Others do not wait for them either.
+        let others = [Class::Slow, Class::Hog, Class::Untried];
+        for class in others {
+            drop(granted(ask(class)));
+        }
+        for (mut permit, word) in long {
+            permit.class = Class::of_word(word.load(Ordering::Relaxed));
+            drop(permit);
+        }
+        assert_eq!(permits.lock().out[3..], [0, 0]);
     }
 
     fn waiting(answer: Answer) -> Arc<Waiter> {
@@ -873,13 +945,13 @@ mod tests {
         permits.becomes_hog(&words[0]);
         permits.becomes_hog(&words[1]);
         permits.becomes_hog(&words[1]);
-        assert_eq!(permits.lock().out, [0, 2, 0]);
+        assert_eq!(permits.lock().out[..3], [0, 2, 0]);
         tick(&permits, 0, [0, 0, 0], false);
         let slow = waiter.take_up(Waker::noop()).unwrap().unwrap();
-        assert_eq!(permits.lock().out, [1, 2, 0]);
+        assert_eq!(permits.lock().out[..3], [1, 2, 0]);
         hogs.iter_mut().for_each(|hog| hog.class = Class::Hog);
         drop((slow, hogs));
-        assert_eq!(permits.lock().out, [0, 0, 0]);
+        assert_eq!(permits.lock().out[..3], [0, 0, 0]);
     }
 
     /// Tasks that wait on their threads take a thread each, as handoff polls do; the others wait without one.
@@ -1013,7 +1085,7 @@ mod tests {
             granted(ask(&permits, Class::Slow)),
         ];
         let _third = waiting(ask(&permits, Class::Slow));
-        assert_eq!(permits.lock().out, [2, 1, 4]);
+        assert_eq!(permits.lock().out[..3], [2, 1, 4]);
     }
 
     #[test]
@@ -1209,9 +1281,9 @@ mod tests {
         };
         let _permit = granted(permits.ask(again, false, Waker::noop()));
         // It counts: no other one is granted meanwhile beyond the one that was when its own was taken back.
-        assert_eq!(permits.lock().out, [0, 2, 0]);
+        assert_eq!(permits.lock().out[..3], [0, 2, 0]);
         waiters[1].leave();
-        assert_eq!(permits.lock().out, [0, 1, 0]);
+        assert_eq!(permits.lock().out[..3], [0, 1, 0]);
         let throttled = Request {
             not_before_ns: u64::MAX,
             ..again
@@ -1293,12 +1365,18 @@ mod tests {
         let permits = permits(1);
         let label = label::of(Origin::Named("permit, many that wait"));
         let history = Arc::new(History::new(label));
-        let _running: Vec<Permit> = [Class::Slow, Class::Slow, Class::Hog]
-            .map(|class| granted(ask(&permits, class)))
-            .into();
+        let running = [
+            Class::Slow,
+            Class::Slow,
+            Class::Hog,
+            Class::Mixed,
+            Class::Mixed,
+        ];
+        let _running = running.map(|class| granted(ask(&permits, class)));
+        let asked = [Class::Slow, Class::Hog, Class::Untried, Class::Mixed];
         let waiters: Vec<_> = (0..waiting)
             .map(|at| {
-                let class = Class::ALL[at % CLASSES];
+                let class = asked[at % asked.len()];
                 let is_throttled = class == Class::Hog && at < waiting / 2;
                 let request = Request {
                     history: Some(&history),

@@ -21,7 +21,7 @@ use crate::report::event::{Stall, Taken};
 use crate::report::label;
 use crate::report::stacks::{Long, Place};
 use morpheus_link::events::OverBudget;
-use morpheus_system::clock;
+use morpheus_system::{clock, slice};
 
 /// With up to this many new polls that recorded when they began, there is an early sample when the first is due.
 const EARLY_SAMPLE_POLLS: usize = 8;
@@ -293,8 +293,15 @@ impl Watchdog {
             }
             history.label().saw_duration(seen.stalled_ns);
         }
+        let word = &domain.slots.private[index].permit_class;
+        if judgement.begins_stall && in_handoff {
+            let is_long = domain.permits.is_long(word);
+            if is_long && seen.demotable && domain.may_lengthen_slices() {
+                // Relaxed: the thread keeps its slot while it polls.
+                slice::lengthen_workers(slot.tid.load(Ordering::Relaxed));
+            }
+        }
         if judgement.becomes_hog && seen.demotable && self.rules.limits.policy >= Policy::Demote {
-            let word = &domain.slots.private[index].permit_class;
             domain.permits.becomes_hog(word);
         }
         self.count(judgement.action);

@@ -49,6 +49,13 @@ const UNTRIED_A_STALL: u32 = 16;
 #[cfg(any(tokio_unstable, test))]
 const CERTAIN_STALLS: u32 = 4;
 
+/// A label mixes long and short polls if at least this many of the last [`MIXES_OF`] long ones were not repeated. That is less than half of
+/// them: a task that waits as a hog, and then is short, has waited for nothing.
+#[cfg(any(tokio_unstable, test))]
+const MIXES_LEAST: u32 = 5;
+#[cfg(any(tokio_unstable, test))]
+const MIXES_OF: u32 = 16;
+
 /// Stalled polls from which a label can be one that sleeps, and the percentage of them that must have slept.
 const SLEEPER_MIN_POLLS: u32 = 4;
 const SLEEPER_PERCENT: u32 = 80;
@@ -142,6 +149,9 @@ pub(crate) struct History {
     /// Of the stalled polls, those that slept when they were found stalled.
     blocked: Last64,
     hogs: Last64,
+    /// Of the long polls of tasks with records, those that were not repeated: see [`learn_repeated`](Self::learn_repeated).
+    #[cfg(any(tokio_unstable, test))]
+    unrepeated: Last64,
     /// Stalled polls so far.
     stalled_polls: AtomicU64,
     /// Polls of the label, of all runtimes, when the last one stalled.
@@ -167,6 +177,8 @@ impl History {
             stalls: Stalls::default(),
             blocked: Last64::default(),
             hogs: Last64::default(),
+            #[cfg(any(tokio_unstable, test))]
+            unrepeated: Last64::default(),
             stalled_polls: AtomicU64::new(0),
             polls_at_stall: AtomicU64::new(0),
             hog_polls: AtomicU32::new(0),
@@ -311,6 +323,18 @@ impl History {
         let (stalled, _) = self.last_stalled();
         let blocked = self.count(&self.blocked);
         stalled >= SLEEPER_MIN_POLLS && blocked * 100 >= SLEEPER_PERCENT * stalled
+    }
+
+    /// Learns whether a task of the label that had a long poll soon had another one.
+    #[cfg(any(tokio_unstable, test))]
+    pub(crate) fn learn_repeated(&self, is_repeated: bool) {
+        self.unrepeated.push(!is_repeated);
+    }
+
+    /// Whether long and short polls of the label's tasks come in any order, so that a long one says little about the task's next.
+    #[cfg(any(tokio_unstable, test))]
+    pub(crate) fn mixes(&self) -> bool {
+        (self.unrepeated.bits() & used(MIXES_OF)).count_ones() >= MIXES_LEAST
     }
 
     fn end_doubt(&self) {
@@ -585,6 +609,19 @@ mod tests {
     #[test]
     fn blocked_polls_make_slow_labels_and_never_hogs() {
         assert_eq!(rate(64, u64::MAX, 0), Rating::Slow);
+    }
+
+    #[test]
+    fn a_label_mixes_if_many_of_its_long_polls_are_not_repeated() {
+        let history = history("history, mixes");
+        (1..MIXES_LEAST).for_each(|_| history.learn_repeated(false));
+        assert!(!history.mixes(), "too few to tell");
+        history.learn_repeated(false);
+        assert!(history.mixes());
+        (0..MIXES_OF).for_each(|at| history.learn_repeated(at % 2 == 0));
+        assert!(history.mixes(), "half of them");
+        (0..MIXES_OF).for_each(|at| history.learn_repeated(at % 4 != 0));
+        assert!(!history.mixes(), "a quarter");
     }
 
     #[test]

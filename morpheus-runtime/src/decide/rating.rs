@@ -140,6 +140,12 @@ impl TaskRating {
         self.counts & MOST_GOOD
     }
 
+    /// Whether there was a long poll so far.
+    #[cfg(tokio_unstable)]
+    pub(crate) fn has_long_polls(self) -> bool {
+        self.long_polls() > 0
+    }
+
     fn cleared_after(self) -> u8 {
         CLEARED_AFTER[usize::from(self.long_polls().saturating_sub(1))]
     }

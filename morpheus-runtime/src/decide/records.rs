@@ -36,6 +36,21 @@ const UNCONFIRMED_NS: u64 = 60_000_000_000;
 /// How often such records are looked for.
 const SWEEP_INTERVAL_NS: u64 = 10_000_000_000;
 
+/// Short polls after a long one until which the task may have another one that counts as a repetition: a connection that is kept alive
+/// alternates between long and short polls.
+const REPEATED_WITHIN: u8 = 3;
+
+/// What a record has learned from a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Learned {
+    /// The poll made the task slow.
+    pub(crate) became_slow: bool,
+    /// It made the task a hog.
+    pub(crate) became_hog: bool,
+    /// Whether the task's long poll before was repeated soon, if that is known with this poll.
+    pub(crate) is_repeated: Option<bool>,
+}
+
 /// The rating of a task so far, and its label.
 #[derive(Clone, Copy, Debug)]
 struct Record {
@@ -125,7 +140,7 @@ impl Records {
         }
     }
 
-    /// Learns the verdict on a poll of a task. Returns whether the task became slow, and whether it became a hog.
+    /// Learns the verdict on a poll of a task.
     ///
     /// With `has_entered`, [`enter`](Self::enter) was called for the poll. A task that has no record all the same found no room, or
     /// has ended meanwhile: where its waker was called in the poll, another thread may have polled it to its end since. It gets none,
@@ -136,7 +151,7 @@ impl Records {
         label: &'static Label,
         verdict: VerdictFlags,
         has_entered: bool,
-    ) -> (bool, bool) {
+    ) -> Learned {
         self.with_record(id, label, !has_entered, |record, is_kept| {
             record.learn(verdict, is_kept)
         })
@@ -201,8 +216,14 @@ impl Records {
 }
 
 impl Record {
-    fn learn(&mut self, verdict: VerdictFlags, is_kept: bool) -> (bool, bool) {
+    fn learn(&mut self, verdict: VerdictFlags, is_kept: bool) -> Learned {
         let was_clean = self.rating.is_clean();
+        let (had_long, short_polls) = (self.rating.has_long_polls(), self.rating.good_polls());
+        let is_repeated = match verdict.is_empty() {
+            false if had_long && short_polls < REPEATED_WITHIN => Some(true),
+            true if had_long && short_polls + 1 == REPEATED_WITHIN => Some(false),
+            _ => None,
+        };
         let became_hog = self.rating.learn(verdict);
         let is_clean = self.rating.is_clean();
         match (was_clean, is_clean) {
@@ -210,7 +231,11 @@ impl Record {
             (false, true) => self.label.end_doubt(),
             _ => {}
         }
-        (was_clean && !is_clean, became_hog)
+        Learned {
+            became_slow: was_clean && !is_clean,
+            became_hog,
+            is_repeated,
+        }
     }
 
     fn end(&self) {
@@ -252,18 +277,38 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_long_poll_is_repeated_if_another_one_comes_soon() {
+        let label = healthy_label("records, repeated");
+        let records = Records::default();
+        let id = ids(1)[0];
+        let (long, short) = (VerdictFlags::HOG, VerdictFlags::EMPTY);
+        let polls = [
+            (long, None),
+            (short, None),
+            (short, None),
+            (long, Some(true)),
+            (long, Some(true)),
+            (short, None),
+            (short, None),
+            (short, Some(false)),
+            (short, None),
+            (long, None),
+        ];
+        for (at, (verdict, is_repeated)) in polls.into_iter().enumerate() {
+            let learned = records.learn(id, label, verdict, false);
+            assert_eq!(learned.is_repeated, is_repeated, "poll {at}");
+        }
+    }
+
+    #[test]
     fn a_slow_task_is_a_doubt_of_its_label_until_it_ends() {
         let label = healthy_label("records, doubt");
         let records = Records::default();
         let (id, other) = (ids(2)[0], ids(2)[1]);
-        assert_eq!(
-            records.learn(id, label, VerdictFlags::HOG, false),
-            (true, true)
-        );
-        assert_eq!(
-            records.learn(other, label, VerdictFlags::EMPTY, false),
-            (false, false)
-        );
+        let learned = records.learn(id, label, VerdictFlags::HOG, false);
+        assert!(learned.became_slow && learned.became_hog);
+        let learned = records.learn(other, label, VerdictFlags::EMPTY, false);
+        assert!(!learned.became_slow && !learned.became_hog);
         assert!(!label.is_healthy());
         assert_eq!(records.rating(id).rating(), Rating::Hog);
         records.forget(other);
@@ -279,10 +324,8 @@ pub(crate) mod tests {
         let label = healthy_label("records, cleared");
         let records = Records::default();
         let id = ids(1)[0];
-        assert_eq!(
-            records.learn(id, label, VerdictFlags::STALLED, false),
-            (true, false)
-        );
+        let learned = records.learn(id, label, VerdictFlags::STALLED, false);
+        assert!(learned.became_slow && !learned.became_hog);
         for _ in 0..3 {
             assert!(!label.is_healthy());
             let _ = records.learn(id, label, VerdictFlags::EMPTY, true);

@@ -184,11 +184,11 @@ impl Drop for HandoffMark {
         let private = &self.domain.slots.private[self.index];
         private.core_handed_over.store(0, Ordering::Relaxed);
         // Relaxed: see `Permits::becomes_hog`.
-        let class = private.permit_class.swap(0, Ordering::Relaxed);
+        let word = private.permit_class.swap(0, Ordering::Relaxed);
         if let Some(permit) = &mut self.permit
-            && class == Class::Hog.word()
+            && word != 0
         {
-            permit.class = Class::Hog;
+            permit.class = Class::of_word(word);
         }
         self.domain.handed_over.end();
     }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Handle, RuntimeMetrics};
 
-use crate::act::permit::{Answer, NoPermit, Permit, Request, Waiter};
+use crate::act::permit::{Answer, Class, NoPermit, Permit, Request, Waiter};
 use crate::domain::Domain;
 use crate::poll::handoff::{self, HandoffMark};
 use crate::poll::short_polls;
@@ -95,9 +95,13 @@ pub(crate) fn hand_off(
         return None;
     };
     short_polls::give_back();
+    // The poll is probably short, and a worker's slice lets it run soon. The controller takes that if it turns out to be long.
+    let keeps_slice = request.class == Class::Mixed;
     // A thread that has its core must not wait, and one that has it no more is no worker.
     let wait = || {
-        slice::leave_worker();
+        if !keeps_slice {
+            slice::leave_worker();
+        }
         if let Some(waiter) = waiter.take() {
             permit = wait_for_permit(domain, waiter, request, &waker);
         }
@@ -133,7 +137,9 @@ pub(crate) fn hand_off(
     is_away.then(|| {
         mark.core_is_taken();
         // Where the core was taken after the wait for that had ended, it did not come to `wait`.
-        slice::leave_worker();
+        if !keeps_slice {
+            slice::leave_worker();
+        }
         match permit {
             Some(permit) => mark.hold(permit),
             None => mark,
@@ -281,7 +287,6 @@ fn wait_for_permit(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::act::permit::Class;
     use crate::control::plain;
     use crate::poll::own_slot;
     use crate::{Builder, Link, Runtime};

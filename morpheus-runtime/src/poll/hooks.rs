@@ -35,6 +35,7 @@ use crate::poll::mark::{PollMark, undo_demotion};
 use crate::poll::{handoff, known, labels, own_slot, short_polls};
 use crate::report::label::Label;
 use morpheus_link::handle::{self, SlotHandle};
+use morpheus_system::slice;
 
 /// The task poll that this thread is in.
 #[derive(Clone, Copy)]
@@ -205,6 +206,8 @@ fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
             if is_unknown {
                 request.class = Class::Untried;
                 request.short_polls = had_short;
+            } else if rating == Rating::Hog && history.mixes() {
+                request.class = Class::Mixed;
             }
             let handed_off = hooked_handoff::hand_off(domain, index, slot, request);
             if let Some(handed_off) = handed_off {
@@ -234,10 +237,19 @@ fn learn(
     if !own_slot::is_of(own) {
         return;
     }
-    drop(PREPARED.take());
-    let (became_slow, became_hog) = own.records.learn(task, label, verdict, is_prepared);
-    own.counters.slow_tasks.add(usize::from(became_slow));
-    own.counters.hog_tasks.add(usize::from(became_hog));
+    let prepared = PREPARED.take();
+    if matches!(prepared, Some(Prepared::HandedOff(..))) {
+        // The thread has no core any more, and may serve blocking calls of the application.
+        slice::leave_worker();
+    }
+    drop(prepared);
+    let learned = own.records.learn(task, label, verdict, is_prepared);
+    let counters = &own.counters;
+    counters.slow_tasks.add(usize::from(learned.became_slow));
+    counters.hog_tasks.add(usize::from(learned.became_hog));
+    if let Some(is_repeated) = learned.is_repeated {
+        own.histories.of(label).learn_repeated(is_repeated);
+    }
     // The record that was made just now would stay for ever.
     if CURRENT.with(|current| current.ended.get()) == Some(task) {
         own.records.forget(task);
