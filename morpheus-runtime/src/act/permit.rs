@@ -21,7 +21,7 @@
 //!
 //! A **mixed** task had long and short polls in any order: a connection behind a proxy, which carries requests of all kinds. Nothing tells
 //! what its next poll is, and most are short, so that it may not wait for the end of a hog. As many as other tasks may begin at once,
-//! in the order of arrival. Once a poll has turned out to be long it counts as that ([`Permits::is_long`]), and makes room for the next:
+//! in the order of arrival. Once a poll has turned out to be long it counts as that ([`Permits::becomes_long`]), and makes room for the next:
 //! nothing can stop it any more. So more hogs run at once than of tasks that are known, up to a limit that is far away.
 //!
 //! No task waits for ever. If no permit moves for [`STANDSTILL_NS`] (slow tasks that spin until another one runs),
@@ -638,7 +638,7 @@ impl Permits {
 
     /// Counts the poll of a mixed task as long from now on; `word` is as for [`becomes_hog`](Self::becomes_hog). Returns whether it was
     /// one. The next [`tick`](Self::tick) gives its place to another.
-    pub(crate) fn is_long(&self, word: &AtomicU32) -> bool {
+    pub(crate) fn becomes_long(&self, word: &AtomicU32) -> bool {
         self.change(word, Class::Mixed, Class::Long)
     }
 
@@ -866,7 +866,7 @@ mod tests {
             let words = [(); 2].map(|()| begin());
             let waiter = waiting(ask(Class::Mixed));
             for (_, word) in &words {
-                assert!(permits.is_long(word) && !permits.is_long(word));
+                assert!(permits.becomes_long(word) && !permits.becomes_long(word));
             }
             assert_eq!(permits.lock().out[3..], [0, 2 * all]);
             tick(&permits, clock::now_ns(), [0, 0, 0], false);

@@ -295,7 +295,7 @@ impl Watchdog {
         }
         let word = &domain.slots.private[index].permit_class;
         if judgement.begins_stall && in_handoff {
-            let is_long = domain.permits.is_long(word);
+            let is_long = domain.permits.becomes_long(word);
             if is_long && seen.demotable && domain.may_lengthen_slices() {
                 // Relaxed: the thread keeps its slot while it polls.
                 slice::lengthen_workers(slot.tid.load(Ordering::Relaxed));

@@ -96,12 +96,14 @@ pub(crate) fn hand_off(
     };
     short_polls::give_back();
     // The poll is probably short, and a worker's slice lets it run soon. The controller takes that if it turns out to be long.
-    let keeps_slice = request.class == Class::Mixed;
-    // A thread that has its core must not wait, and one that has it no more is no worker.
-    let wait = || {
-        if !keeps_slice {
+    let leave_slice = || {
+        if request.class != Class::Mixed {
             slice::leave_worker();
         }
+    };
+    // A thread that has its core must not wait, and one that has it no more is no worker.
+    let wait = || {
+        leave_slice();
         if let Some(waiter) = waiter.take() {
             permit = wait_for_permit(domain, waiter, request, &waker);
         }
@@ -137,9 +139,7 @@ pub(crate) fn hand_off(
     is_away.then(|| {
         mark.core_is_taken();
         // Where the core was taken after the wait for that had ended, it did not come to `wait`.
-        if !keeps_slice {
-            slice::leave_worker();
-        }
+        leave_slice();
         match permit {
             Some(permit) => mark.hold(permit),
             None => mark,

@@ -19,7 +19,7 @@ pub(crate) fn spawn<F>(handle: &Handle, task: F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    // Not `#[track_caller]`: for tokio this line is the place, whoever calls.
+    // This function has no `#[track_caller]`, so that tokio takes this line for the place, whoever calls.
     spawn_here(handle, task);
 }
 
