@@ -122,12 +122,13 @@ const ROWS: &[Row] = &[
 /// The rows of the documents, at sizes that can be quoted.
 #[rustfmt::skip]
 const FIGURES: &[Row] = &[
-    row("starvation", &["starvation", "--suite", "--suite-only", "hogs-2,hogs-20,load", "--runtime", "all,morpheus-flag,tokio-tuned,smol+32,go+32", "--uid", "65534", "--rounds", "10", "--duration", "3"], None),
+    row("starvation", &["starvation", "--suite", "--suite-only", "hogs-2,hogs-20,load,lifo", "--runtime", "all,morpheus-flag,tokio-tuned,smol+32,go+32", "--uid", "65534", "--rounds", "10", "--duration", "3"], None),
     row("compare", &["compare", "--pairs", "20"], None),
+    row("compare-flag", &["compare", "--pairs", "20", "--runtime", "morpheus-flag"], None),
     row("loops", &["loops", "--pairs", "30"], None),
     row("footprint", &["footprint"], None),
     row("service", &["service", "--clients", "4,40,200", "--rounds", "10"], None),
-    row("service-blocking", &["service", "--scene", "blocking", "--rounds", "10", "--seconds", "5"], None),
+    row("service-blocking", &["service", "--scene", "blocking", "--clients", "64,256", "--rounds", "10", "--warmup", "2", "--seconds", "4"], None),
 ];
 /// Where they are kept.
 const FIGURES_DIRECTORY: &str = "figures";

@@ -51,6 +51,8 @@ pub struct Seen {
     pub db: LoadSummary,
     /// Requests a second that were served, of the clients that keep the service busy.
     pub work_per_s: f64,
+    /// The service's share of a CPU in the window, where that was read.
+    pub cpu_share: Option<f64>,
 }
 
 /// The state that the clients that keep the service busy share with the thread that ends them.
@@ -147,6 +149,7 @@ impl Load {
             ping,
             db: seen("/db", self.db)?.0,
             work_per_s: served / (end - from).as_secs_f64(),
+            cpu_share: None,
         })
     }
 }

@@ -23,9 +23,10 @@ const P99: Figure<Seen> =
     Figure::<Seen>::latency("/ping p99", Part::P99, |seen| Some(&seen.ping.latency_ns));
 const RATE: Figure<Seen> = Figure::count("answers/s", |seen| Some(seen.work_per_s));
 /// All figures, the less important last.
-const FIGURES: [Figure<Seen>; 7] = [
+const FIGURES: [Figure<Seen>; 8] = [
     P99,
     RATE,
+    Figure::share("CPU", |seen| seen.cpu_share),
     Figure::<Seen>::latency("/ping p99 at first", Part::P99, |seen| {
         Some(&seen.first_pings_ns)
     }),
@@ -110,7 +111,7 @@ fn one(
     work: Work,
     clients: usize,
     options: &Options,
-    tick: impl FnMut(),
+    mut tick: impl FnMut(),
 ) -> Result<Seen, String> {
     let server = Server::start(programs, variant, work)?;
     let from = Instant::now() + options.warmup();
@@ -121,14 +122,29 @@ fn one(
     let path = options.scene.path();
     let (address, connections) = (server.address(), options.connections);
     let load = Load::start(address, connections, path, clients, options.db_rate, window);
-    let seen = load
-        .map_err(|error| format!("the clients do not start: {error}"))?
-        .finish(tick)?;
+    let load = load.map_err(|error| format!("the clients do not start: {error}"))?;
+    let mut looks = Vec::new();
+    let mut seen = load.finish(|| {
+        tick();
+        let now = Instant::now();
+        if (window.from..window.end).contains(&now) {
+            looks.extend(server.cpu().map(|cpu| (now, cpu)));
+        }
+    })?;
+    seen.cpu_share = share(&looks);
     server.end()?;
     if interrupt::happened() {
         return Err("ended by Ctrl-C".into());
     }
     Ok(seen)
+}
+
+/// The CPU time from the first look to the last, as a share of that time.
+fn share(looks: &[(Instant, Duration)]) -> Option<f64> {
+    let (first, last) = (looks.first()?, looks.last()?);
+    let elapsed = last.0.duration_since(first.0);
+    let used = last.1.saturating_sub(first.1);
+    (!elapsed.is_zero()).then(|| used.as_secs_f64() / elapsed.as_secs_f64())
 }
 
 fn rows(
@@ -246,6 +262,15 @@ mod tests {
             ("morpheus+flag", "answers ÷ tokio-rewritten", Bar::Missed),
         ];
         assert_eq!(judged(&blocking), expected);
+    }
+
+    #[test]
+    fn the_share_of_a_cpu_is_that_between_the_looks() {
+        let (begin, ms) = (Instant::now(), Duration::from_millis);
+        let looks = [(0, 40), (500, 700), (1_000, 1_540)];
+        let looks = looks.map(|(at, used)| (begin + ms(at), ms(used)));
+        assert_eq!(share(&looks), Some(1.5));
+        assert_eq!([share(&looks[..1]), share(&[])], [None; 2]);
     }
 
     #[test]

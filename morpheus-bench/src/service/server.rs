@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use morpheus_harness::supervised::Supervised;
-use morpheus_harness::{host, interrupt, report};
+use morpheus_harness::{clock, host, interrupt, report};
 use serde::Deserialize;
 
 use super::http::{self, Connection};
@@ -142,6 +142,11 @@ impl Server {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The CPU time that it has used; `None` where it has ended.
+    pub fn cpu(&self) -> Option<Duration> {
+        clock::cpu_of_process(self.process.id()).ok()
     }
 
     /// Whether it answers before it ends.

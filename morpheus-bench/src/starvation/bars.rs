@@ -27,6 +27,8 @@ const SLICE: Runtime = Runtime::TOKIO_32_SLICE;
 /// tunes it.
 const CONTENDERS: &[Runtime] = &[Morpheus, MorpheusFlag, TOKIO, MORE, SLICE, TokioTuned];
 const TWO: &[Runtime] = &[Morpheus, TOKIO];
+/// Those with and without the flag.
+const FOUR: &[Runtime] = &[Morpheus, MorpheusFlag, TOKIO, TokioTuned];
 const OWN: &[Runtime] = &[Morpheus];
 
 /// Microseconds in nanoseconds.
@@ -90,7 +92,8 @@ const GROUP: Entry = Entry {
 
 #[rustfmt::skip]
 const GROUPS: &[Entry] = &[
-    Entry { name: "hogs-2", about: "2 computing hogs of 200 ms, nothing watched", each: &[FINISHED, FAIR], against: &[WAKE_P99, TIMER_P99], cases: &[
+    Entry { name: "hogs-2", about: "1 and 2 computing hogs of 200 ms, nothing watched", each: &[FINISHED, FAIR], against: &[WAKE_P99, TIMER_P99], cases: &[
+        ("1 hog", FOUR, "hogs=1"),
         ("2 hogs", &Runtime::NAMED, "hogs=2"),
     ], bars: &[
         Bar(WAKE_P99, ("2 hogs", Morpheus), None, AtMost(us(300))),
@@ -154,7 +157,10 @@ const GROUPS: &[Entry] = &[
         ("TCP, 2 hogs", CONTENDERS, "load=16 warmup_s=2 hogs=2"),
         ("TCP, 20 watched hogs", CONTENDERS, "load=16 warmup_s=2 hogs=20 hog_via=spawn"),
         ("TCP, 20 hogs", CONTENDERS, "load=16 warmup_s=2 hogs=20"),
+        ("TCP, 20 hogs behind a semaphore", &[TOKIO, TokioTuned], "load=16 warmup_s=2 hogs=20 hog_code=bounded"),
     ], bars: &[
+        Bar(REQUEST_P99, ("TCP, 20 watched hogs", Morpheus), Some(("TCP, 20 hogs behind a semaphore", TokioTuned)), AtMost(1.0)),
+        Bar(REQUEST_P99, ("TCP, 20 hogs", MorpheusFlag), Some(("TCP, 20 hogs behind a semaphore", TokioTuned)), AtMost(1.0)),
         Bar(REQUESTS, ("TCP, 2 hogs", Morpheus), Some(("TCP", Morpheus)), AtLeast(0.98)),
         Bar(REQUEST_P99, ("TCP, 2 hogs", Morpheus), Some(("TCP", Morpheus)), AtMost(3.0)),
         Bar(HOG_CPU, ("TCP, 2 hogs", Morpheus), Some(("TCP, 2 hogs", SLICE)), AtLeast(0.85)), // Of those that serve both.
@@ -236,10 +242,11 @@ const GROUPS: &[Entry] = &[
         Bar(MIXED_POLLS, ("label-watched", Morpheus), Some(("label-plain", Morpheus)), AtLeast(0.9)),
     ], ..GROUP },
     Entry { name: "lifo", about: "a task woken by a hog that then computes 200 ms: nothing known, known, with checkpoints", cases: &[
-        ("lifo-unknown", TWO, "hogs=2 lifo=unknown"),
+        ("lifo-unknown", FOUR, "hogs=2 lifo=unknown"),
         ("lifo-known", OWN, "hogs=2 lifo=known"),
         ("lifo-checkpoint", OWN, "hogs=2 lifo=checkpoint"),
     ], bars: &[
+        Bar(LIFO_P99, ("lifo-unknown", MorpheusFlag), None, AtMost(us(1_000))),
         Bar(LIFO_P99, ("lifo-known", Morpheus), None, AtMost(us(1_000))),
         Bar(LIFO_P99, ("lifo-checkpoint", Morpheus), None, AtMost(us(1_000))),
     ], ..GROUP },

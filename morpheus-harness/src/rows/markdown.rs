@@ -3,9 +3,10 @@
 use super::view::{self, find};
 use super::{Ratio, Row};
 use crate::pairs::Verdict;
+use crate::unit::Unit;
 
 /// More figures of contenders that were measured in turns would make a table that is too wide for a page.
-const MOST_FIGURES: usize = 9;
+const MOST_FIGURES: usize = 10;
 
 /// The rows as tables. Comparisons in pairs: a line for each case, and for each contender the ratios of all figures;
 /// bold is what lies outside of the noise. Measurements in turns: a line for each contender.
@@ -142,7 +143,16 @@ fn in_turns(case: &str, own: &[&Row]) -> String {
     ];
     for contender in view::contenders(own) {
         let row = |figure: &&str| find(own.iter().copied(), case, contender, figure);
-        let cells = figures.iter().map(|figure| view::median(row(figure)));
+        let cells = figures.iter().map(|figure| {
+            let row = row(figure);
+            let is_ratio = row.is_some_and(|row| row.unit == Unit::Factor);
+            match view::interval(row) {
+                interval if is_ratio && !interval.is_empty() => {
+                    format!("{} ({interval})", view::median(row))
+                }
+                _ => view::median(row),
+            }
+        });
         table.push(first(contender).chain(cells).collect());
     }
     written(&table)
