@@ -12,16 +12,22 @@
 )]
 
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
+pub mod affinity;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub mod asleep;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub mod clock;
 #[cfg(not(all(target_os = "linux", not(morpheus_passthrough))))]
 mod elsewhere;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
+pub mod family;
 pub mod lock;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub mod nice;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 pub mod quota;
+#[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
+pub mod run_delay;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]
 mod sched_attr;
 #[cfg(all(target_os = "linux", not(morpheus_passthrough)))]

@@ -7,37 +7,15 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use crate::affinity::Cpus;
 use crate::seccomp::Call;
 
 /// The CPUs that a runtime's threads are kept on.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Mask {
     /// The affinity of the thread that built the runtime, which the threads that it starts inherit.
-    allowed: libc::cpu_set_t,
-    chosen: libc::cpu_set_t,
-}
-
-impl std::fmt::Debug for Mask {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(cpus_in(&self.chosen)).finish()
-    }
-}
-
-fn cpus_in(set: &libc::cpu_set_t) -> Vec<usize> {
-    // SAFETY: the index stays below CPU_SETSIZE, the size of the set.
-    (0..libc::CPU_SETSIZE as usize)
-        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, set) })
-        .collect()
-}
-
-/// The affinity of a thread of this process; 0 is the calling thread.
-fn affinity_of(tid: u32) -> Option<libc::cpu_set_t> {
-    // SAFETY: all zeroes is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    let tid = tid as libc::pid_t;
-    // SAFETY: `set` is writable for the size given; a thread that is gone gives ESRCH.
-    let failed = unsafe { libc::sched_getaffinity(tid, size_of_val(&set), &raw mut set) } != 0;
-    (!failed).then_some(set)
+    allowed: Cpus,
+    chosen: Cpus,
 }
 
 /// The number of CPUs that the affinity allows and the quota pays for, at least one.
@@ -47,7 +25,7 @@ pub fn cpus_paid_for() -> usize {
 
 /// Whether the calling thread may run on more CPUs than a quota pays for.
 pub fn leaves_cpus_unpaid() -> bool {
-    affinity_of(0).is_some_and(|allowed| cpus_in(&allowed).len() > cpus_paid_for())
+    Cpus::of(0).is_some_and(|allowed| allowed.numbers().len() > cpus_paid_for())
 }
 
 impl Mask {
@@ -55,19 +33,14 @@ impl Mask {
     /// be set. It is a part of the current affinity and starts at a random CPU, so that several processes spread
     /// over all CPUs.
     pub fn for_quota() -> Option<Mask> {
-        let allowed = affinity_of(0)?;
+        let allowed = Cpus::of(0)?;
         // `RandomState` has random keys in each process.
         let anywhere = RandomState::new().hash_one(std::process::id()) as usize;
-        let cpus = choose(&cpus_in(&allowed), cpus_paid_for(), anywhere)?;
+        let cpus = choose(&allowed.numbers(), cpus_paid_for(), anywhere)?;
         if !Call::SetAffinity.is_allowed() {
             return None;
         }
-        // SAFETY: all zeroes is the empty set.
-        let mut chosen: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-        for cpu in cpus {
-            // SAFETY: `cpu` came out of a set of the same size.
-            unsafe { libc::CPU_SET(cpu, &mut chosen) };
-        }
+        let chosen = cpus.into_iter().collect();
         Some(Mask { allowed, chosen })
     }
 
@@ -79,15 +52,10 @@ impl Mask {
     ///
     /// A refusal of the kernel is ignored: it costs tail latency, not correctness.
     pub fn apply_to_current(&self, witness: u32) {
-        // SAFETY: compares two sets by value.
-        let is_equal = |a: &_, b: &_| unsafe { libc::CPU_EQUAL(a, b) };
-        let is = |tid, set| affinity_of(tid).is_some_and(|own| is_equal(&own, set));
-        if !is(0, &self.allowed) || (witness != 0 && !is(witness, &self.chosen)) {
-            return;
+        let is = |tid, cpus| Cpus::of(tid) == Some(cpus);
+        if is(0, self.allowed) && (witness == 0 || is(witness, self.chosen)) {
+            self.chosen.apply_to(0);
         }
-        let set = &self.chosen;
-        // SAFETY: the set is readable for the size given; 0 is this thread.
-        unsafe { libc::sched_setaffinity(0, size_of_val(set), &raw const *set) };
     }
 }
 

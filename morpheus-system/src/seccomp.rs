@@ -20,7 +20,7 @@ pub enum Call {
     SetAttributes,
     /// `setpriority`, for niceness.
     SetPriority,
-    /// `sched_setaffinity`, for quotas.
+    /// `sched_setaffinity`, for quotas and for CPU hogs.
     SetAffinity,
     /// `process_vm_readv`, for stacks.
     ReadMemory,

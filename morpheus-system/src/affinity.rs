@@ -1,0 +1,104 @@
+//! CPU affinity: the CPUs that a thread may run on.
+//!
+//! A process may change the affinity of its own threads, and of other processes of its user, in both directions. Threads and
+//! processes that a thread starts inherit its affinity.
+
+use std::fmt;
+
+/// A set of CPUs, by the kernel's numbers.
+#[derive(Clone, Copy)]
+pub struct Cpus(libc::cpu_set_t);
+
+impl Cpus {
+    /// The CPUs that a thread may run on; 0 is the calling thread. `None` where the thread is gone, and on a machine with more
+    /// than 1,024 CPUs.
+    pub fn of(tid: u32) -> Option<Cpus> {
+        let mut cpus = Cpus::none();
+        let (tid, set) = (tid as libc::pid_t, &mut cpus.0);
+        // SAFETY: `set` is writable for the size given; a thread that is gone gives ESRCH.
+        let failed = unsafe { libc::sched_getaffinity(tid, size_of_val(set), &raw mut *set) } != 0;
+        (!failed).then_some(cpus)
+    }
+
+    /// Lets a thread run on these CPUs alone; 0 is the calling thread. Returns whether the kernel did so.
+    ///
+    /// A seccomp filter may kill for the call: see [`Call::SetAffinity`](crate::seccomp::Call::SetAffinity).
+    pub fn apply_to(&self, tid: u32) -> bool {
+        let (tid, set) = (tid as libc::pid_t, &self.0);
+        // SAFETY: `set` is readable for the size given.
+        unsafe { libc::sched_setaffinity(tid, size_of_val(set), &raw const *set) == 0 }
+    }
+
+    /// The numbers of the CPUs, the least first.
+    pub fn numbers(&self) -> Vec<usize> {
+        // SAFETY: the index stays below CPU_SETSIZE, the size of the set.
+        (0..libc::CPU_SETSIZE as usize)
+            .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &self.0) })
+            .collect()
+    }
+
+    fn none() -> Cpus {
+        // SAFETY: all zeroes is the empty set.
+        Cpus(unsafe { std::mem::zeroed() })
+    }
+}
+
+impl FromIterator<usize> for Cpus {
+    /// Numbers from 1,024 on are left out.
+    fn from_iter<I: IntoIterator<Item = usize>>(numbers: I) -> Cpus {
+        let mut cpus = Cpus::none();
+        for cpu in numbers
+            .into_iter()
+            .filter(|&cpu| cpu < libc::CPU_SETSIZE as usize)
+        {
+            // SAFETY: the index is below CPU_SETSIZE, the size of the set.
+            unsafe { libc::CPU_SET(cpu, &mut cpus.0) };
+        }
+        cpus
+    }
+}
+
+impl PartialEq for Cpus {
+    fn eq(&self, other: &Cpus) -> bool {
+        // SAFETY: compares two sets by value.
+        unsafe { libc::CPU_EQUAL(&self.0, &other.0) }
+    }
+}
+
+impl fmt::Debug for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.numbers()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::threads::own_tid;
+
+    #[test]
+    fn a_set_has_the_numbers_that_it_was_made_of() {
+        let cpus: Cpus = [5, 0, 1_023, 1_024].into_iter().collect();
+        assert_eq!(cpus.numbers(), [0, 5, 1_023]);
+        assert_eq!(cpus, [0, 5, 1_023].into_iter().collect());
+        assert_ne!(cpus, [0, 5].into_iter().collect());
+        assert_eq!(format!("{cpus:?}"), "[0, 5, 1023]");
+    }
+
+    #[test]
+    fn a_thread_is_kept_to_one_cpu_and_let_go() {
+        let all = Cpus::of(0).unwrap();
+        let one: Cpus = all.numbers().into_iter().take(1).collect();
+        std::thread::spawn(move || {
+            assert!(one.apply_to(own_tid()));
+            assert_eq!(Cpus::of(0), Some(one));
+            assert!(all.apply_to(0));
+            assert_eq!(Cpus::of(own_tid()), Some(all));
+        })
+        .join()
+        .unwrap();
+        assert_eq!(Cpus::of(0), Some(all), "no other thread's");
+        assert!(!Cpus::none().apply_to(0), "no CPU at all");
+        assert_eq!(Cpus::of(i32::MAX as u32), None);
+    }
+}
