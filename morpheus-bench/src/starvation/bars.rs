@@ -271,7 +271,7 @@ const GROUPS: &[Entry] = &[
         ("off-permits", OWN, "hogs=200 hog_via=spawn off=permits"),
         ("on-poke", OWN, "hogs=1 lifo=unknown period_us=50000 off=reserve,canary"),
         ("off-poke", OWN, "hogs=1 lifo=unknown period_us=50000 off=reserve,canary,poke"),
-        ("off-all", TWO, "hogs=2 off=takeover,canary,watch,reserve,slice,handoffs,permits,poke,stacks"),
+        ("off-all", TWO, "hogs=2 off=takeover,canary,watch,reserve,slice,confine,handoffs,permits,poke,stacks"),
     ], bars: &[
         Bar(WAKE_P99, ("off-takeover", Morpheus), Some(("on-takeover", Morpheus)), AtLeast(1.3)),
         Bar(WAKE_P99, ("off-canary", Morpheus), Some(("on-canary", Morpheus)), AtLeast(1.3)),

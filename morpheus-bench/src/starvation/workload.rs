@@ -149,7 +149,7 @@ pub struct Workload {
     #[arg(long, value_name = "LINK", default_value = "watchdog")]
     pub link: LinkName,
 
-    /// Mechanisms of Morpheus to switch off: takeover, canary, watch, reserve, slice, handoffs, permits,
+    /// Mechanisms of Morpheus to switch off: takeover, canary, watch, reserve, slice, confine, handoffs, permits,
     /// poke, stacks, or all
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = mechanism)]
     pub off: Vec<String>,

@@ -1,5 +1,6 @@
 //! Actions of the controller: requests to yield, spares that are held and released, permits for slow tasks, and wakes.
 
+pub(crate) mod confined;
 pub(crate) mod cores;
 pub(crate) mod handed_over;
 pub(crate) mod permit;

@@ -58,6 +58,9 @@ pub struct DebugMetrics {
     pub kernel_throttles: u64,
     /// Workers in unwatched polls that the runtime reported to the kernel side as hogs.
     pub hogs_marked: u64,
+    /// Polls of CPU hogs whose threads were confined to half of the CPUs, since the start. With at least as many hogs
+    /// as CPUs these are the youngest ones; each counts again where it was released meanwhile.
+    pub hogs_confined: u64,
     /// CPU time of the controller, in nanoseconds.
     pub controller_cpu_ns: u64,
     /// The number of the controller's samples.
@@ -108,6 +111,7 @@ impl DebugMetrics {
             kernel_demotions: counters.kernel_demotions.get(),
             kernel_throttles: counters.kernel_throttles.get(),
             hogs_marked: counters.hogs_marked.get(),
+            hogs_confined: counters.hogs_confined.get(),
             controller_cpu_ns: counters.controller_cpu_ns.get(),
             samples: counters.samples.get(),
             sample_age_ns: clock::now_ns().saturating_sub(counters.last_sample_ns.get()),

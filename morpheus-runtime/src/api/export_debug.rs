@@ -85,6 +85,11 @@ pub(super) static OF_A_RUNTIME: &[Series<Metrics>] = &[
         |metrics| metrics.debug.hogs_marked,
     ),
     counts(
+        "morpheus_debug_hogs_confined_total",
+        "Polls of CPU hogs whose threads were confined to half of the CPUs",
+        |metrics| metrics.debug.hogs_confined,
+    ),
+    counts(
         "morpheus_debug_slow_tasks_total",
         "Tasks that were rated slow",
         |metrics| metrics.debug.slow_tasks,

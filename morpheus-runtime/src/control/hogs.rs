@@ -10,6 +10,7 @@ use morpheus_common::ladder::Policy;
 use morpheus_common::slot::SlotFlag;
 use tokio::runtime::RuntimeMetrics;
 
+use crate::decide::confinement;
 use crate::decide::rating;
 use crate::domain::Domain;
 use crate::observe::cores::Cores;
@@ -71,6 +72,17 @@ fn slot_of(tid: u32, domain: &Domain) -> Option<usize> {
     (0..domain.slots.in_use()).find(has_thread)
 }
 
+/// Whether the thread that had a core still has it, and may be demoted.
+fn may_demote(core: usize, tid: u32, domain: &Domain) -> bool {
+    let is_demotable = |index| {
+        let slot = domain.slots.runtime(index);
+        slot.has_flag(SlotFlag::Demotable) && !slot.in_critical()
+    };
+    domain.cores.thread(core) == Some(tid)
+        && !domain.cores.is_held(core)
+        && slot_of(tid, domain).is_some_and(is_demotable)
+}
+
 impl Hogs {
     pub(crate) fn new(cpus: usize) -> Hogs {
         Hogs {
@@ -85,17 +97,17 @@ impl Hogs {
             return;
         }
         for (core, tid) in cores.take_computing(now_ns, self.few) {
-            let is_demotable = |index| {
-                let slot = domain.slots.runtime(index);
-                slot.has_flag(SlotFlag::Demotable) && !slot.in_critical()
-            };
-            if domain.cores.thread(core) == Some(tid)
-                && !domain.cores.is_held(core)
-                && slot_of(tid, domain).is_some_and(is_demotable)
-            {
+            if may_demote(core, tid, domain) {
                 slice::lengthen_workers(tid);
             }
         }
+    }
+
+    /// Threads whose cores give no sign of life, that compute and may be demoted.
+    pub(crate) fn computing(now_ns: u64, cores: &Cores, domain: &Domain) -> Vec<confinement::Hog> {
+        let computing = cores.computing(now_ns).into_iter();
+        let hogs = computing.filter(|(core, hog)| may_demote(*core, hog.tid, domain));
+        hogs.map(|(_, hog)| hog).collect()
     }
 
     /// Marks the workers of those of the stalled cores `numbers` whose threads have computed since the call before.

@@ -1,5 +1,6 @@
 //! The controller and the joiner: the threads that observe, decide and act.
 
+pub(crate) mod confiner;
 pub(crate) mod controller;
 pub(crate) mod daemon;
 pub(crate) mod here;

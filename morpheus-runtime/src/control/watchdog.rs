@@ -12,6 +12,7 @@ use crate::act::cores::CoreTable;
 use crate::act::permit::{CLASSES, Class};
 use crate::act::verdict;
 use crate::decide::case::{Case, Rules};
+use crate::decide::confinement::Hog;
 use crate::decide::rating::Rating;
 use crate::domain::Domain;
 #[cfg(tokio_unstable)]
@@ -54,6 +55,8 @@ pub(crate) struct Sample {
     pub(crate) stalls: Vec<Stall>,
     /// Polls that have just been stalled for the time after which their stacks are taken.
     pub(crate) long: Vec<Long>,
+    /// Stalled polls that compute and may be demoted.
+    pub(crate) hogs: Vec<Hog>,
 }
 
 impl Sample {
@@ -200,6 +203,14 @@ impl Watchdog {
             return;
         }
         self.report_long(index, stalled_ns, sample);
+        let (poll, slot) = (self.polls.at(index), domain.slots.runtime(index));
+        if !poll.asleep && slot.has_flag(SlotFlag::Demotable) && !slot.in_critical() {
+            sample.hogs.push(Hog {
+                since_ns: poll.since_ns,
+                // Relaxed: the thread keeps its slot while it polls.
+                tid: slot.tid.load(Ordering::Relaxed),
+            });
+        }
         if in_handoff {
             let private = &domain.slots.private[index];
             if self.polls.at(index).asleep {

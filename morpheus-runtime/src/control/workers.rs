@@ -9,8 +9,10 @@ use std::sync::atomic::Ordering;
 
 use tokio::runtime::{Handle, RuntimeMetrics};
 
+use crate::control::confiner::{Confiner, Worker};
 use crate::control::hogs::Hogs;
 use crate::control::watchdog;
+use crate::decide::confinement::Hog;
 use crate::decide::reporting::{self, Unwatched};
 use crate::decide::staffing::Staffing;
 use crate::domain::Domain;
@@ -45,6 +47,7 @@ pub(crate) struct Workers {
     canary: Canary,
     staffing: Staffing,
     hogs: Hogs,
+    confiner: Option<Confiner>,
     unwatched: Unwatched,
     exhausted_reported_ns: Option<u64>,
     /// The time at which more spares were last needed than there are.
@@ -79,6 +82,7 @@ impl Workers {
             canary: Canary::new(domain.clone()),
             staffing: Staffing::new(&domain.settings, quota::cpus_paid_for(), now_ns),
             hogs: Hogs::new(quota::cpus_paid_for()),
+            confiner: Confiner::new(&domain, is_quota_tight),
             unwatched: Unwatched::default(),
             exhausted_reported_ns: None,
             exhausted_ns: None,
@@ -123,6 +127,7 @@ impl Workers {
         let cores = self.cores.sample(now_ns, &self.domain, &self.metrics);
         self.hogs
             .lengthen_slices(now_ns, &mut self.cores, &self.domain);
+        self.confine(now_ns, &polls.hogs);
         if cores.is_sign && mechanisms.reserve {
             self.staffing.saw_pressure(now_ns, cores.parked);
         }
@@ -147,6 +152,24 @@ impl Workers {
             self.search_stalled_cores(now_ns, polls.stalled, active > 0);
         }
         idle && cores.all_parked
+    }
+
+    /// Confines hogs: the watched polls of this sample, and threads whose cores give no sign of life.
+    fn confine(&mut self, now_ns: u64, watched: &[Hog]) {
+        let Some(mut confiner) = self.confiner.take() else {
+            return;
+        };
+        let mut hogs = Hogs::computing(now_ns, &self.cores, &self.domain);
+        hogs.extend(watched);
+        let thread = |core| {
+            Some(Worker {
+                tid: self.domain.cores.thread(core)?,
+                alive_ns: self.cores.stalled_since(core)?,
+            })
+        };
+        let workers = self.active_cores().filter_map(thread);
+        confiner.sample(now_ns, hogs, &self.domain, workers);
+        self.confiner = Some(confiner);
     }
 
     /// Releases the spares that `stalled` watched polls and the reserve call for.

@@ -6,6 +6,7 @@
 
 use tokio::runtime::RuntimeMetrics;
 
+use crate::decide::confinement::Hog;
 use crate::domain::Domain;
 use crate::observe::polls::SURELY_ASLEEP_NS;
 use crate::settings::DEFAULT_EVENT_INTERVAL;
@@ -24,6 +25,9 @@ const COMPUTED_NS: u64 = 2_000_000;
 const PATIENCE_UNDER_QUOTA: u64 = 5;
 /// A core that has slept for this time is no new sign: a spare stands in for it, and the sleep may never end.
 const OLD_NS: u64 = 1_000_000_000;
+/// A thread that computes has no CPU for the turns of the others that do: twice the kernel's longest slice each, and a few more.
+const TURN_NS: u64 = 6_000_000;
+const FEW_TURNS: u64 = 4;
 /// The same as [`PRESSURE_NS`] for a core whose thread is not known, because it has not parked since it got its core.
 const UNKNOWN_PRESSURE_NS: u64 = 20_000_000;
 
@@ -264,6 +268,28 @@ impl Cores {
                 (!std::mem::replace(&mut core.is_taken, true)).then_some((number, tid))
             })
             .collect()
+    }
+
+    /// The threads that have computed for a while since the last sign of life of their cores, with these cores, as
+    /// [`take_computing`](Self::take_computing) knows them, each time. One that has no CPU for longer than it waits for its turn among all of these sleeps.
+    pub(crate) fn computing(&self, now_ns: u64) -> Vec<(usize, Hog)> {
+        let least_ns = PRESSURE_NS.saturating_mul(self.patience);
+        let computed = |(number, core): (usize, &Core)| {
+            let thread = core.thread?;
+            let used_ns = thread.last_ns.saturating_sub(thread.first_ns);
+            let hog = Hog {
+                since_ns: core.stalled_since_ns,
+                tid: thread.tid,
+            };
+            (used_ns >= least_ns).then_some((number, hog, thread.still_since_ns))
+        };
+        let computed: Vec<_> = self.cores.iter().enumerate().filter_map(computed).collect();
+        let most_ns = TURN_NS * (computed.len() as u64 + FEW_TURNS);
+        let has_turns = |still_since_ns| now_ns.saturating_sub(still_since_ns) < most_ns;
+        let computes = computed
+            .into_iter()
+            .filter(|&(.., since_ns)| has_turns(since_ns));
+        computes.map(|(number, hog, _)| (number, hog)).collect()
     }
 
     /// The last sign of life of a core.

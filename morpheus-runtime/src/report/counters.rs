@@ -71,6 +71,7 @@ pub(crate) struct Counters {
     pub(crate) kernel_demotions: Counter,
     pub(crate) kernel_throttles: Counter,
     pub(crate) hogs_marked: Counter,
+    pub(crate) hogs_confined: Counter,
     pub(crate) canary_lateness: Latencies,
 }
 

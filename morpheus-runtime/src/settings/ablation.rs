@@ -21,6 +21,8 @@ pub enum Mechanism {
     Reserve,
     /// Threads keep the slice that the kernel gives them.
     Slice,
+    /// CPU hogs may run on all CPUs, however many they are.
+    Confine,
     /// Slow tasks are not remembered: every poll runs inline.
     Handoffs,
     /// Handoff polls have no concurrency limit.
@@ -35,12 +37,13 @@ pub enum Mechanism {
 
 impl Mechanism {
     /// All mechanisms.
-    pub const ALL: [Mechanism; 9] = [
+    pub const ALL: [Mechanism; 10] = [
         Mechanism::Takeover,
         Mechanism::Canary,
         Mechanism::Watch,
         Mechanism::Reserve,
         Mechanism::Slice,
+        Mechanism::Confine,
         Mechanism::Handoffs,
         Mechanism::Permits,
         Mechanism::Poke,
@@ -56,6 +59,7 @@ impl Mechanism {
             Mechanism::Watch => "watch",
             Mechanism::Reserve => "reserve",
             Mechanism::Slice => "slice",
+            Mechanism::Confine => "confine",
             Mechanism::Handoffs => "handoffs",
             Mechanism::Permits => "permits",
             Mechanism::Poke => "poke",
@@ -73,7 +77,7 @@ impl fmt::Display for Mechanism {
 /// The error for a name that no mechanism has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no mechanism is called `{0}`: takeover, canary, watch, reserve, slice, handoffs, permits, poke, stacks"
+    "no mechanism is called `{0}`: takeover, canary, watch, reserve, slice, confine, handoffs, permits, poke, stacks"
 )]
 pub struct UnknownMechanism(String);
 
@@ -96,6 +100,7 @@ impl Mechanisms {
             Mechanism::Watch => &mut self.watch,
             Mechanism::Reserve => &mut self.reserve,
             Mechanism::Slice => &mut self.slice,
+            Mechanism::Confine => &mut self.confine,
             Mechanism::Handoffs => &mut self.handoffs,
             Mechanism::Permits => &mut self.permits,
             Mechanism::Poke => &mut self.poke,

@@ -1,0 +1,137 @@
+//! Confines CPU hogs to halves of the CPUs where they are many: [`Confinement`] says which to which half, and [`Confined`] sets
+//! the affinity of their threads.
+
+use std::collections::{HashMap, HashSet};
+
+use morpheus_common::ladder::Policy;
+use morpheus_link::ActiveLink;
+use morpheus_system::run_delay;
+
+use crate::act::confined::{self, Confined};
+use crate::decide::confinement::{Confinement, Hog};
+use crate::domain::Domain;
+
+/// A thread that has a core.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Worker {
+    pub(crate) tid: u32,
+    /// When the core last gave a sign of life.
+    pub(crate) alive_ns: u64,
+}
+
+/// The hogs of one runtime with workers.
+#[derive(Debug)]
+pub(crate) struct Confiner {
+    decision: Confinement,
+    confined: Confined,
+    delays: Delays,
+}
+
+impl Confiner {
+    /// `None` where nothing is to be confined. Under a quota that is less than the CPUs, what hogs use counts and not where.
+    pub(crate) fn new(domain: &Domain, is_quota_tight: bool) -> Option<Confiner> {
+        let confines = domain.settings.mechanisms.confine
+            && domain.settings.policy >= Policy::Demote
+            && !is_quota_tight;
+        confines.then(|| Confiner {
+            decision: Confinement::new(confined::cpus()),
+            confined: Confined::default(),
+            delays: Delays::default(),
+        })
+    }
+
+    /// Takes the threads that compute in long polls, and those that have cores, hogs among them.
+    pub(crate) fn sample(
+        &mut self,
+        now_ns: u64,
+        mut hogs: Vec<Hog>,
+        domain: &Domain,
+        workers: impl Iterator<Item = Worker>,
+    ) {
+        // The scheduler does better: it runs a worker first, on any CPU.
+        if domain.link.active() == ActiveLink::Scheduler {
+            hogs.clear();
+        }
+        // A watched poll may also have a core that gives no sign of life.
+        hogs.sort_unstable_by_key(|hog| (hog.tid, hog.since_ns));
+        hogs.dedup_by_key(|hog| hog.tid);
+        hogs.sort_unstable();
+        let computing = hogs.iter().map(|hog| hog.tid);
+        self.delays.note_hogs(computing);
+        if let Some(window_ns) = self.decision.window_over(now_ns, hogs.len()) {
+            let before = self.delays.end_window(now_ns, workers, window_ns);
+            if let Some(Window {
+                delay_ns,
+                window_ns,
+            }) = before
+            {
+                self.decision.saw_delay(now_ns, delay_ns, window_ns);
+            }
+        }
+        let new = self.confined.confine(now_ns, &self.decision.parts(&hogs));
+        domain.counters.hogs_confined.add(new);
+    }
+}
+
+/// The run delays of workers, window by window.
+///
+/// A thread that begins a long poll waits like a hog before it is known as one. So each window is judged at the end of the next one, by
+/// threads whose cores gave a sign of life in the next one, and that were not hogs from the window before on.
+#[derive(Debug, Default)]
+struct Delays {
+    /// The end of the last window.
+    ended_ns: u64,
+    /// Run delays since the threads began, at the end of the last window.
+    totals: HashMap<u32, u64>,
+    /// Those of the last window.
+    last: HashMap<u32, u64>,
+    /// The length of the last window in nanoseconds; 0 if it says nothing.
+    last_ns: u64,
+    /// The hogs of this window and of the two before.
+    hogs: [HashSet<u32>; 3],
+}
+
+/// What a window tells.
+struct Window {
+    /// The longest run delay of a worker, in nanoseconds.
+    delay_ns: u64,
+    window_ns: u64,
+}
+
+impl Delays {
+    fn note_hogs(&mut self, tids: impl Iterator<Item = u32>) {
+        self.hogs[0].extend(tids);
+    }
+
+    /// Ends a window, and judges the one before; `None` if that says nothing.
+    fn end_window(
+        &mut self,
+        now_ns: u64,
+        workers: impl Iterator<Item = Worker>,
+        window_ns: u64,
+    ) -> Option<Window> {
+        let (mut totals, mut own, mut delay_ns) = (HashMap::new(), HashMap::new(), 0);
+        let is_hog = |tid: u32| self.hogs.iter().any(|hogs| hogs.contains(&tid));
+        for Worker { tid, alive_ns } in workers.filter(|worker| !is_hog(worker.tid)) {
+            let Some(total_ns) = run_delay::of(tid) else {
+                continue;
+            };
+            totals.insert(tid, total_ns);
+            let before_ns = self.totals.get(&tid);
+            own.extend(before_ns.map(|before_ns| (tid, total_ns.saturating_sub(*before_ns))));
+            if alive_ns >= self.ended_ns {
+                delay_ns = delay_ns.max(self.last.get(&tid).copied().unwrap_or(0));
+            }
+        }
+        self.totals = totals;
+        self.last = own;
+        self.ended_ns = now_ns;
+        self.hogs.rotate_right(1);
+        self.hogs[0].clear();
+        let judged_ns = std::mem::replace(&mut self.last_ns, window_ns);
+        (judged_ns > 0 && window_ns > 0).then_some(Window {
+            delay_ns,
+            window_ns: judged_ns,
+        })
+    }
+}
