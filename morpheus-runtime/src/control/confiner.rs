@@ -59,7 +59,9 @@ impl Confiner {
         let computing = hogs.iter().map(|hog| hog.tid);
         self.delays.note_hogs(computing);
         if let Some(window_ns) = self.decision.window_over(now_ns, hogs.len()) {
-            let before = self.delays.end_window(now_ns, workers, window_ns);
+            let before = self
+                .delays
+                .end_window(now_ns, workers, window_ns, run_delay::of);
             if let Some(Window {
                 delay_ns,
                 window_ns,
@@ -103,17 +105,18 @@ impl Delays {
         self.hogs[0].extend(tids);
     }
 
-    /// Ends a window, and judges the one before; `None` if that says nothing.
+    /// Ends a window, and judges the one before; `None` if that says nothing. `run_delay` tells a thread's run delay since it began.
     fn end_window(
         &mut self,
         now_ns: u64,
         workers: impl Iterator<Item = Worker>,
         window_ns: u64,
+        run_delay: impl Fn(u32) -> Option<u64>,
     ) -> Option<Window> {
         let (mut totals, mut own, mut delay_ns) = (HashMap::new(), HashMap::new(), 0);
         let is_hog = |tid: u32| self.hogs.iter().any(|hogs| hogs.contains(&tid));
         for Worker { tid, alive_ns } in workers.filter(|worker| !is_hog(worker.tid)) {
-            let Some(total_ns) = run_delay::of(tid) else {
+            let Some(total_ns) = run_delay(tid) else {
                 continue;
             };
             totals.insert(tid, total_ns);
@@ -133,5 +136,94 @@ impl Delays {
             delay_ns,
             window_ns: judged_ns,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const WINDOW_NS: u64 = 5 * MS;
+
+    /// Windows of three workers. Each has waited for `100 * tid` microseconds more in each window.
+    struct Case {
+        delays: Delays,
+        windows: u64,
+    }
+
+    impl Case {
+        fn new() -> Case {
+            Case {
+                delays: Delays::default(),
+                windows: 0,
+            }
+        }
+
+        /// Ends a window, with the hogs in it and the workers whose cores gave a sign of life in it.
+        fn end(&mut self, hogs: &[u32], alive: &[u32]) -> Option<u64> {
+            self.end_of(hogs, alive, WINDOW_NS)
+        }
+
+        fn end_of(&mut self, hogs: &[u32], alive: &[u32], window_ns: u64) -> Option<u64> {
+            let began_ns = self.windows * WINDOW_NS;
+            self.windows += 1;
+            let now_ns = began_ns + WINDOW_NS;
+            let worker = |tid| Worker {
+                tid,
+                alive_ns: if alive.contains(&tid) { now_ns } else { 0 },
+            };
+            self.delays.note_hogs(hogs.iter().copied());
+            let delay = |tid: u32| Some(self.windows * u64::from(tid) * 100_000);
+            let workers = (1..=3).map(worker);
+            let window = self.delays.end_window(now_ns, workers, window_ns, delay);
+            window.map(|window| {
+                assert_eq!(window.window_ns, WINDOW_NS);
+                window.delay_ns
+            })
+        }
+    }
+
+    #[test]
+    fn a_window_is_judged_by_the_longest_delay_at_the_end_of_the_next() {
+        let mut case = Case::new();
+        let all = [1, 2, 3];
+        assert_eq!(case.end(&[], &all), None, "nothing before it");
+        assert_eq!(case.end(&[], &all), Some(0), "no delay before it");
+        assert_eq!(case.end(&[], &all), Some(300_000));
+    }
+
+    #[test]
+    fn a_thread_that_begins_a_long_poll_does_not_count() {
+        let mut case = Case::new();
+        let all = [1, 2, 3];
+        (0..3).for_each(|_| _ = case.end(&[], &all));
+        assert_eq!(case.end(&[], &[1, 2]), Some(200_000), "no sign of life");
+        assert_eq!(case.end(&[3], &all), Some(200_000), "a hog");
+        // It was one in the window that is judged, or in the one before, when its delay was not measured.
+        assert_eq!(case.end(&[], &all), Some(200_000));
+        assert_eq!(case.end(&[], &all), Some(200_000));
+        (0..2).for_each(|_| _ = case.end(&[], &all));
+        assert_eq!(case.end(&[], &all), Some(300_000));
+    }
+
+    #[test]
+    fn a_window_that_ended_late_says_nothing() {
+        let mut case = Case::new();
+        let all = [1, 2, 3];
+        (0..3).for_each(|_| _ = case.end(&[], &all));
+        assert_eq!(case.end_of(&[], &all, 0), None);
+        assert_eq!(case.end(&[], &all), None);
+        assert_eq!(case.end(&[], &all), Some(300_000));
+    }
+
+    #[test]
+    fn a_thread_that_is_gone_does_not_count() {
+        let mut delays = Delays::default();
+        let worker = |tid| Worker { tid, alive_ns: 0 };
+        for now_ns in [1, 2, 3] {
+            let window = delays.end_window(now_ns * MS, [worker(1)].into_iter(), MS, |_| None);
+            assert!(window.is_none_or(|window| window.delay_ns == 0));
+        }
     }
 }
