@@ -19,10 +19,12 @@
 //! them would wait for all hogs before it. One that was short so far gets a place beyond one for each CPU, too. The oldest gets every
 //! other place once it has waited for [`OLDEST_WAITS_NS`], so that none waits for ever. One hog that is known always runs beside them.
 //!
-//! A **mixed** task had long and short polls in any order: a connection behind a proxy, which carries requests of all kinds. Nothing tells
-//! what its next poll is, and most are short, so that it may not wait for the end of a hog. As many as other tasks may begin at once,
-//! in the order of arrival. Once a poll has turned out to be long it counts as that ([`Permits::becomes_long`]), and makes room for the next:
-//! nothing can stop it any more. So more hogs run at once than of tasks that are known, up to a limit that is far away.
+//! A **mixed** task is of a label with long and short polls in any order: a connection behind a proxy, which carries requests of all
+//! kinds, or one that carries a single request. Nothing tells what its next poll is, and most are short, so that it may not wait for
+//! the end of a hog. As many as other tasks may begin at once, in the order of arrival. Once a poll has turned out to be long it counts
+//! as that ([`Permits::becomes_long`]), and makes room for the next: nothing can stop it any more. So more hogs run at once than of
+//! tasks that are known, up to a limit that is far away. They are confined to a part of the CPUs. Threads that wait already when their
+//! label turns out to mix become mixed.
 //!
 //! No task waits for ever. If no permit moves for [`STANDSTILL_NS`] (slow tasks that spin until another one runs),
 //! the oldest waiter gets one beyond the limits on running polls; so does the oldest of a class of which none moves for
@@ -151,7 +153,7 @@ pub(crate) struct Waiter {
     permits: Arc<Permits>,
     /// [`Permits::tick`] writes it under the lock of the state, while the waiter is queued.
     class: AtomicUsize,
-    /// History of the label. When it is rated a CPU hog, a waiting slow task becomes a hog.
+    /// History of the label, which may give the task another class while it waits.
     history: Option<Arc<History>>,
     ticket: Ticket,
     since_ns: u64,
@@ -173,6 +175,19 @@ impl Waiter {
             waker,
             runtime: self.runtime.clone(),
             is_own: self.blocks_thread,
+        }
+    }
+
+    /// The class that the history of its label may give it.
+    fn may_become(&self) -> Option<(Class, &Arc<History>)> {
+        let history = self.history.as_ref()?;
+        match self.class() {
+            // A thread that waits polls a task that has a record of its own, which tells whether it is a hog.
+            Class::Slow | Class::Hog | Class::Untried if self.blocks_thread => {
+                Some((Class::Mixed, history))
+            }
+            Class::Slow => Some((Class::Hog, history)),
+            _ => None,
         }
     }
 
@@ -238,6 +253,9 @@ impl Waiter {
     }
 }
 
+/// The history of a label, and the classes and numbers of waiters.
+type OfLabel = (Arc<History>, BTreeSet<(usize, u64)>);
+
 #[derive(Debug, Default)]
 struct State {
     /// Permits out, by class: held by a guard or granted to a waiter.
@@ -247,8 +265,8 @@ struct State {
     queues: [Queue<Arc<Waiter>>; CLASSES],
     /// The number of the next waiter.
     next_number: u64,
-    /// The numbers of the waiting slow tasks that may become hogs, and the history of their label, by its address.
-    slow_by_history: BTreeMap<usize, (Arc<History>, BTreeSet<u64>)>,
+    /// The waiters that their labels may give another class, by that class and the address of the label's history.
+    may_become: BTreeMap<(usize, usize), OfLabel>,
     /// The threads that wait in the queues.
     blocked_threads: usize,
     /// Whether the next place of an untried task is the oldest one's, if that has waited for too long.
@@ -336,12 +354,11 @@ impl State {
     /// Adds a waiter to the queue of its class.
     fn insert(&mut self, waiter: Arc<Waiter>) {
         let class = waiter.class();
-        if class == Class::Slow
-            && let Some(history) = &waiter.history
-        {
-            let of_history = self.slow_by_history.entry(Arc::as_ptr(history).addr());
-            let (_, numbers) = of_history.or_insert_with(|| (history.clone(), BTreeSet::new()));
-            numbers.insert(waiter.ticket.number);
+        if let Some((becomes, history)) = waiter.may_become() {
+            let key = (becomes as usize, Arc::as_ptr(history).addr());
+            let of_history = self.may_become.entry(key);
+            let (_, waiters) = of_history.or_insert_with(|| (history.clone(), BTreeSet::new()));
+            waiters.insert((class as usize, waiter.ticket.number));
         }
         self.blocked_threads += usize::from(waiter.blocks_thread);
         self.queues[class as usize].insert(waiter.ticket, waiter);
@@ -350,14 +367,14 @@ impl State {
     /// Takes a waiter out of the queue of its class.
     fn remove(&mut self, class: Class, number: u64) -> Option<Arc<Waiter>> {
         let waiter = self.queues[class as usize].remove(number)?;
-        if class == Class::Slow
-            && let Some(history) = &waiter.history
-            && let Entry::Occupied(mut of_history) =
-                self.slow_by_history.entry(Arc::as_ptr(history).addr())
+        if let Some((becomes, history)) = waiter.may_become()
+            && let Entry::Occupied(mut of_history) = self
+                .may_become
+                .entry((becomes as usize, Arc::as_ptr(history).addr()))
         {
-            let (_, numbers) = of_history.get_mut();
-            numbers.remove(&number);
-            if numbers.is_empty() {
+            let (_, waiters) = of_history.get_mut();
+            waiters.remove(&(class as usize, number));
+            if waiters.is_empty() {
                 of_history.remove();
             }
         }
@@ -452,14 +469,23 @@ impl State {
             .min_by_key(|(_, first)| first.since_ns)
     }
 
-    /// Moves the waiting slow tasks whose label is now rated a CPU hog to the hogs' queue, to where they would be had they come as hogs.
-    fn move_hogs(&mut self) {
-        let histories = self.slow_by_history.values();
-        let of_hogs = histories.filter(|(history, _)| history.rating() == Rating::Hog);
-        let numbers: Vec<u64> = of_hogs.flat_map(|(_, numbers)| numbers).copied().collect();
-        for number in numbers {
-            if let Some(waiter) = self.remove(Class::Slow, number) {
-                waiter.class.store(Class::Hog as usize, Ordering::Relaxed);
+    /// Moves the waiting slow tasks whose label is now rated a CPU hog to the hogs' queue, and the waiting threads whose label now mixes
+    /// long and short polls to the queue of mixed tasks, to where they would be had they come as such.
+    fn move_between_classes(&mut self) {
+        let moves = |becomes: Class, history: &History| match becomes {
+            Class::Mixed => history.mixes(),
+            _ => history.rating() == Rating::Hog,
+        };
+        let mut moving = Vec::new();
+        for (&(becomes, _), (history, waiters)) in &self.may_become {
+            let becomes = Class::ALL[becomes];
+            if moves(becomes, history) {
+                moving.extend(waiters.iter().map(|&waiter| (becomes, waiter)));
+            }
+        }
+        for (becomes, (class, number)) in moving {
+            if let Some(waiter) = self.remove(Class::ALL[class], number) {
+                waiter.class.store(becomes as usize, Ordering::Relaxed);
                 self.insert(waiter);
             }
         }
@@ -479,7 +505,7 @@ impl State {
 pub(crate) struct Request<'a> {
     pub(crate) class: Class,
     /// History of the label. When it is rated a CPU hog, a waiting slow task becomes a hog: many tasks of one origin
-    /// may ask before the first of them has run.
+    /// may ask before the first of them has run. When it mixes long and short polls, a thread that waits has a mixed task.
     pub(crate) history: Option<&'a Arc<History>>,
     /// The poll will probably sleep.
     pub(crate) sleeps: bool,
@@ -678,7 +704,7 @@ impl Permits {
     pub(crate) fn tick(&self, now_ns: u64, asleep: [usize; CLASSES], scarce: bool) -> Vec<Wake> {
         let mut state = self.lock();
         state.asleep = std::array::from_fn(|class| asleep[class].min(state.out[class]));
-        state.move_hogs();
+        state.move_between_classes();
         state.end_throttles(now_ns);
         state.make_room_for_untried(now_ns, &self.limits);
         self.take_back_unused(&mut state, now_ns);
@@ -931,6 +957,50 @@ mod tests {
         let permit = hog.take_up(Waker::noop()).unwrap().unwrap();
         assert_eq!(permit.class, Class::Hog, "the first of the hogs");
         assert!(healthy.take_up(Waker::noop()).unwrap().is_none());
+    }
+
+    /// Its connections became hogs one after the other before that was known, and their next polls are short.
+    #[test]
+    fn waiting_threads_become_mixed_with_their_label() {
+        let label = label::of(Origin::Named("permit, mixed while waiting"));
+        let history = Arc::new(History::new(label));
+        let permits = permits(1);
+        let ask = |class, blocks_thread| {
+            let request = Request {
+                history: Some(&history),
+                blocks_thread,
+                ..Request::for_tests(class)
+            };
+            permits.ask(request, false, Waker::noop())
+        };
+        let classes = [Class::Slow, Class::Hog, Class::Untried];
+        // All permits that there are for them.
+        let mut running = Vec::new();
+        for class in classes {
+            loop {
+                match ask(class, true) {
+                    Answer::Granted(permit) => running.push(permit),
+                    Answer::Wait(waiter) => break waiter.leave(),
+                    Answer::Full => panic!("they are fewer than the threads"),
+                }
+            }
+        }
+        let threads = classes.map(|class| waiting(ask(class, true)));
+        let watched = waiting(ask(Class::Hog, false));
+        let is_granted = |waiter: &Arc<Waiter>| waiter.take_up(Waker::noop()).unwrap();
+        tick(&permits, clock::now_ns(), [0, 0, 0], false);
+        assert!(threads.iter().all(|waiter| is_granted(waiter).is_none()));
+        (0..64).for_each(|_| history.learn_repeated(false));
+        tick(&permits, clock::now_ns(), [0, 0, 0], false);
+        let granted: Vec<_> = threads.iter().filter_map(is_granted).collect();
+        assert_eq!(granted.len(), permits.limits.running);
+        assert!(granted.iter().all(|permit| permit.class == Class::Mixed));
+        let are_mixed = threads.iter().all(|waiter| waiter.class() == Class::Mixed);
+        assert!(are_mixed, "the last one, too");
+        assert!(is_granted(&watched).is_none(), "it has its own record");
+        let state = permits.lock();
+        assert!(state.may_become.is_empty() && state.blocked_threads > 0);
+        drop((state, running));
     }
 
     #[test]

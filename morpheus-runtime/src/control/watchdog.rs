@@ -309,7 +309,7 @@ impl Watchdog {
             let is_long = domain.permits.becomes_long(word);
             if is_long && seen.demotable && domain.may_lengthen_slices() {
                 // Relaxed: the thread keeps its slot while it polls.
-                slice::lengthen_workers(slot.tid.load(Ordering::Relaxed));
+                slice::lengthen_hogs(slot.tid.load(Ordering::Relaxed));
             }
         }
         if judgement.becomes_hog && seen.demotable && self.rules.limits.policy >= Policy::Demote {

@@ -49,12 +49,10 @@ const UNTRIED_A_STALL: u32 = 16;
 #[cfg(any(tokio_unstable, test))]
 const CERTAIN_STALLS: u32 = 4;
 
-/// A label mixes long and short polls if at least this many of the last [`MIXES_OF`] long ones were not repeated. That is less than half of
-/// them: a task that waits as a hog, and then is short, has waited for nothing.
-#[cfg(any(tokio_unstable, test))]
-const MIXES_LEAST: u32 = 5;
-#[cfg(any(tokio_unstable, test))]
-const MIXES_OF: u32 = 16;
+/// A label mixes long and short polls if at least this many of the last [`MIXES_OF`] long ones were not repeated. That is an eighth of
+/// them: where hogs of all kinds wait, one that would have been short stays known as a hog for all the time that it waits.
+const MIXES_LEAST: u32 = 8;
+const MIXES_OF: u32 = 64;
 
 /// Stalled polls from which a label can be one that sleeps, and the percentage of them that must have slept.
 const SLEEPER_MIN_POLLS: u32 = 4;
@@ -150,7 +148,6 @@ pub(crate) struct History {
     blocked: Last64,
     hogs: Last64,
     /// Of the long polls of tasks with records, those that were not repeated: see [`learn_repeated`](Self::learn_repeated).
-    #[cfg(any(tokio_unstable, test))]
     unrepeated: Last64,
     /// Stalled polls so far.
     stalled_polls: AtomicU64,
@@ -177,7 +174,6 @@ impl History {
             stalls: Stalls::default(),
             blocked: Last64::default(),
             hogs: Last64::default(),
-            #[cfg(any(tokio_unstable, test))]
             unrepeated: Last64::default(),
             stalled_polls: AtomicU64::new(0),
             polls_at_stall: AtomicU64::new(0),
@@ -332,9 +328,10 @@ impl History {
     }
 
     /// Whether long and short polls of the label's tasks come in any order, so that a long one says little about the task's next.
-    #[cfg(any(tokio_unstable, test))]
+    /// Not where most polls are long: then the next is, too.
     pub(crate) fn mixes(&self) -> bool {
-        (self.unrepeated.bits() & used(MIXES_OF)).count_ones() >= MIXES_LEAST
+        self.rating() < Rating::Hog
+            && (self.unrepeated.bits() & used(MIXES_OF)).count_ones() >= MIXES_LEAST
     }
 
     fn end_doubt(&self) {
@@ -620,8 +617,22 @@ mod tests {
         assert!(history.mixes());
         (0..MIXES_OF).for_each(|at| history.learn_repeated(at % 2 == 0));
         assert!(history.mixes(), "half of them");
-        (0..MIXES_OF).for_each(|at| history.learn_repeated(at % 4 != 0));
-        assert!(!history.mixes(), "a quarter");
+        (0..MIXES_OF).for_each(|at| history.learn_repeated(at % 16 != 0));
+        assert!(!history.mixes(), "a sixteenth");
+    }
+
+    /// Each of its tasks has one long poll and ends.
+    #[test]
+    fn a_label_of_hogs_does_not_mix() {
+        let history = history("history, only hogs");
+        for _ in 0..MIXES_OF {
+            history.learn_stalled_alone(false);
+            history.learn_hog();
+            history.learn_repeated(false);
+        }
+        assert!(!history.mixes());
+        (0..64).for_each(|_| history.learn_good());
+        assert!(history.mixes(), "most are short now");
     }
 
     #[test]

@@ -197,15 +197,14 @@ impl Records {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Forgets a task that has ended.
-    pub(crate) fn forget(&self, id: Id) {
+    /// Forgets a task that has ended. Returns its label if its last long poll was not repeated until then, which no poll has told yet.
+    pub(crate) fn forget(&self, id: Id) -> Option<&'static Label> {
         if self.len.load(Ordering::Relaxed) == 0 {
-            return;
+            return None;
         }
-        let ended = lock(self.shard(id)).remove(&id);
-        if let Some(record) = ended {
-            self.end(&record);
-        }
+        let record = lock(self.shard(id)).remove(&id)?;
+        self.end(&record);
+        record.is_open().then_some(record.label)
     }
 
     /// Ends a record that was taken out.
@@ -218,10 +217,11 @@ impl Records {
 impl Record {
     fn learn(&mut self, verdict: VerdictFlags, is_kept: bool) -> Learned {
         let was_clean = self.rating.is_clean();
-        let (had_long, short_polls) = (self.rating.has_long_polls(), self.rating.good_polls());
         let is_repeated = match verdict.is_empty() {
-            false if had_long && short_polls < REPEATED_WITHIN => Some(true),
-            true if had_long && short_polls + 1 == REPEATED_WITHIN => Some(false),
+            false if self.is_open() => Some(true),
+            true if self.is_open() && self.rating.good_polls() + 1 == REPEATED_WITHIN => {
+                Some(false)
+            }
             _ => None,
         };
         let became_hog = self.rating.learn(verdict);
@@ -236,6 +236,11 @@ impl Record {
             became_hog,
             is_repeated,
         }
+    }
+
+    /// Whether the last long poll may still be repeated soon.
+    fn is_open(&self) -> bool {
+        self.rating.has_long_polls() && self.rating.good_polls() < REPEATED_WITHIN
     }
 
     fn end(&self) {
@@ -298,6 +303,30 @@ pub(crate) mod tests {
             let learned = records.learn(id, label, verdict, false);
             assert_eq!(learned.is_repeated, is_repeated, "poll {at}");
         }
+    }
+
+    /// A connection that carries one request.
+    #[test]
+    fn a_long_poll_is_not_repeated_if_the_task_ends() {
+        let label = healthy_label("records, ended");
+        let records = Records::default();
+        let (long, short) = (VerdictFlags::HOG, VerdictFlags::EMPTY);
+        let is_open_after = |polls: &[VerdictFlags]| {
+            let id = ids(1)[0];
+            let _ = records.enter(id, label);
+            for verdict in polls {
+                let _ = records.learn(id, label, *verdict, true);
+            }
+            let ended = records.forget(id);
+            assert!(ended.is_none_or(|ended| std::ptr::eq(ended, label)));
+            ended.is_some()
+        };
+        assert!(!is_open_after(&[]));
+        assert!(!is_open_after(&[short]));
+        assert!(is_open_after(&[long]));
+        assert!(is_open_after(&[short, long, short, short]));
+        let is_known = [long, short, short, short];
+        assert!(!is_open_after(&is_known), "a poll has told it");
     }
 
     #[test]

@@ -174,7 +174,9 @@ fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
     let prepared = own_slot::with_domain(|domain, index| {
         let history = domain.histories.of(label);
         let own = domain.records.enter(task, label);
-        if own.is_proven() {
+        // Short polls of such a task say nothing about its next.
+        let mixes = history.mixes();
+        if own.is_proven() && !mixes {
             return None;
         }
         // A task that had long polls is judged by them alone: a poll that waited for a lock does not make it a hog among hogs.
@@ -184,7 +186,8 @@ fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
             false => 0,
         };
         // Relaxed: a hint. While it is false, there is a spare for the case that this poll is a long one all the same.
-        if had_short >= rating::PROVEN_AFTER && !domain.spares_scarce.load(Ordering::Relaxed) {
+        let has_spare = !domain.spares_scarce.load(Ordering::Relaxed);
+        if has_spare && (mixes || had_short >= rating::PROVEN_AFTER) {
             return None;
         }
         let rating = match is_unknown {
@@ -194,20 +197,19 @@ fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
         // A task that has shown nothing yet, among tasks of which some had long polls: its first polls are handed off, so that
         // no worker is stalled to find out.
         let is_untried_slow = is_unknown && history.rates_untried_slow();
-        let is_slow = is_untried_slow || rating >= Rating::Slow;
-        let has_room = !is_unknown || history.has_room_for_untried();
+        let is_slow = mixes || is_untried_slow || rating >= Rating::Slow;
+        let has_room = mixes || !is_unknown || history.has_room_for_untried();
         if has_room && known::wants_handoff(domain, is_slow, history) && known::can_hand_off(domain)
         {
             // Also while it waits for its permit.
             let untried = is_unknown.then(|| History::begin_untried(history));
             let mut request = known::request(domain, domain.settings.demotable, rating, history, 0);
             request.blocks_thread = true;
-            request.history = None;
-            if is_unknown {
+            if mixes {
+                request.class = Class::Mixed;
+            } else if is_unknown {
                 request.class = Class::Untried;
                 request.short_polls = had_short;
-            } else if rating == Rating::Hog && history.mixes() {
-                request.class = Class::Mixed;
             }
             let handed_off = hooked_handoff::hand_off(domain, index, slot, request);
             if let Some(handed_off) = handed_off {
@@ -252,7 +254,14 @@ fn learn(
     }
     // The record that was made just now would stay for ever.
     if CURRENT.with(|current| current.ended.get()) == Some(task) {
-        own.records.forget(task);
+        forget(own, task);
+    }
+}
+
+/// Forgets the record of a task that has ended.
+fn forget(domain: &Domain, task: Id) {
+    if let Some(label) = domain.records.forget(task) {
+        domain.histories.of(label).learn_repeated(false);
     }
 }
 
@@ -266,7 +275,7 @@ pub(crate) fn ended(domain: &Domain, meta: &TaskMeta<'_>) {
         other.is_some_and(|hooked| hooked.task == task && hooked.is_prepared)
     });
     if !will_learn {
-        domain.records.forget(task);
+        forget(domain, task);
     }
 }
 
