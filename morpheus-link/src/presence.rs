@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -17,15 +17,26 @@ const UNWATCHED: Duration = Duration::from_secs(5);
 pub fn wait(socket: &Path, bell: BorrowedFd<'_>, at_most: Option<Duration>) {
     // An absolute path, because a bare name has no directory to watch.
     let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
+    wait_since(&Present::of(&socket), &socket, bell, at_most);
+}
+
+/// Waits as [`wait`] does, for a change since `before`.
+fn wait_since(
+    before: &Present<'_>,
+    socket: &Path,
+    bell: BorrowedFd<'_>,
+    at_most: Option<Duration>,
+) {
+    let until = at_most.and_then(|at_most| Instant::now().checked_add(at_most));
     let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
     let watched = inotify.as_ref().and_then(|inotify| {
-        let (directory, name) = deepest(&socket)?;
+        let (directory, name) = before.deepest.as_ref()?;
         let changes = WatchFlags::CREATE
             | WatchFlags::MOVED_TO
             | WatchFlags::DELETE_SELF
             | WatchFlags::MOVE_SELF;
-        inotify::add_watch(inotify, &directory, changes).ok()?;
-        Some((inotify, name))
+        inotify::add_watch(inotify, directory, changes).ok()?;
+        Some((inotify, *name))
     });
     let Some((inotify, name)) = watched else {
         // A pause, so that the caller does not check in a busy loop.
@@ -36,16 +47,41 @@ pub fn wait(socket: &Path, bell: BorrowedFd<'_>, at_most: Option<Duration>) {
         );
         return;
     };
+    // A change that comes before the watch causes no event.
+    if Present::of(socket) != *before {
+        return;
+    }
     loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let mut both = [
             PollFd::new(inotify, PollFlags::IN),
             PollFd::from_borrowed_fd(bell, PollFlags::IN),
         ];
-        if !wait_for(&mut both, at_most) || !both[1].revents().is_empty() {
+        if !wait_for(&mut both, left) || !both[1].revents().is_empty() {
             return;
         }
-        if names(inotify.as_fd(), name) {
+        // Without time left `poll` still returns events, of which there may be more and more.
+        if names(inotify.as_fd(), name) || left.is_some_and(|left| left.is_zero()) {
             return;
+        }
+    }
+}
+
+/// The part of a socket's path that exists.
+#[derive(PartialEq, Eq)]
+struct Present<'path> {
+    /// Whether the socket itself exists.
+    socket: bool,
+    /// The deepest directory that exists, and the name that is to appear in it.
+    deepest: Option<(PathBuf, &'path OsStr)>,
+}
+
+impl<'path> Present<'path> {
+    /// `socket` is an absolute path.
+    fn of(socket: &'path Path) -> Present<'path> {
+        Present {
+            socket: socket.exists(),
+            deepest: deepest(socket),
         }
     }
 }
@@ -89,7 +125,7 @@ fn names(inotify: BorrowedFd<'_>, name: &OsStr) -> bool {
 mod tests {
     use super::*;
     use rustix::event::{EventfdFlags, eventfd};
-    use std::time::Instant;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn directory(name: &str) -> PathBuf {
         let directory =
@@ -126,6 +162,49 @@ mod tests {
         let directory = directory("bell");
         let bell = eventfd(1, EventfdFlags::CLOEXEC).unwrap();
         wait(&directory.join("socket"), bell.as_fd(), None);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn changes_of_other_names_make_a_wait_no_longer() {
+        let directory = directory("others");
+        let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Relaxed, here and below: a late end makes some more changes. A wait that each change begins anew ends with the
+                // changes, and is too long.
+                let until = Instant::now() + Duration::from_secs(20);
+                while !is_over.load(Ordering::Relaxed) && Instant::now() < until {
+                    std::fs::write(directory.join("other"), "").unwrap();
+                    std::fs::remove_file(directory.join("other")).unwrap();
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+            let begun = Instant::now();
+            let at_most = Some(Duration::from_millis(500));
+            wait(&directory.join("socket"), bell.as_fd(), at_most);
+            let waited = begun.elapsed();
+            is_over.store(true, Ordering::Relaxed);
+            assert!(waited < Duration::from_secs(15), "{waited:?}");
+        });
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_change_before_the_watch_ends_the_wait() {
+        let directory = directory("before");
+        let socket = directory.join("run").join("socket");
+        let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let at_most = Duration::from_secs(20);
+        let begun = Instant::now();
+        let before = Present::of(&socket);
+        std::fs::create_dir(directory.join("run")).unwrap();
+        wait_since(&before, &socket, bell.as_fd(), Some(at_most));
+        let before = Present::of(&socket);
+        std::fs::write(&socket, "").unwrap();
+        wait_since(&before, &socket, bell.as_fd(), Some(at_most));
+        assert!(begun.elapsed() < at_most);
         std::fs::remove_dir_all(directory).unwrap();
     }
 }
