@@ -9,6 +9,7 @@ use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use morpheus_system::threads::proc_text;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::PidfdFlags;
 
@@ -143,7 +144,7 @@ impl Peer {
             if !may_look_up() {
                 return Err(TooManyLookups);
             }
-            let status = fs::read_to_string(entry.path().join("status"));
+            let status = proc_text(entry.path().join("status"));
             let numbers = status.ok().and_then(|status| Numbers::parse(&status));
             if let Some(numbers) = numbers
                 && numbers.own == tid
@@ -294,6 +295,17 @@ mod tests {
         assert_eq!(found, Ok(None));
         assert!(looked_up >= 1);
         assert_eq!(search(1, 0), (Err(TooManyLookups), 1));
+    }
+
+    #[test]
+    fn a_thread_whose_name_ends_within_a_character_is_found() {
+        let thread = std::thread::Builder::new().name("four-teen-byteé".to_owned());
+        let search = || {
+            let tid = morpheus_system::threads::own_tid();
+            (own_peer().search(tid, || true), tid)
+        };
+        let (found, tid) = thread.spawn(search).unwrap().join().unwrap();
+        assert_eq!(found, Ok(Some(tid)));
     }
 
     #[test]

@@ -17,7 +17,8 @@
 //! The place found holds for all workers of that kind of loop in the process.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
+
+use morpheus_system::threads::proc_text;
 
 use crate::memory::Memory;
 use crate::model::Flavor;
@@ -386,7 +387,7 @@ struct Switches {
 
 impl Switches {
     fn of(pid: u32, tid: u32) -> Option<Switches> {
-        let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+        let status = proc_text(format!("/proc/{pid}/task/{tid}/status")).ok()?;
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;
             Some(line.trim())
@@ -545,6 +546,13 @@ mod tests {
         other.words[0].core = 0x9000;
         finder.threads.insert(8, other);
         assert_eq!(finder.found().unwrap().core_distance, 0x10);
+    }
+
+    #[test]
+    fn a_thread_whose_name_ends_within_a_character_has_switches() {
+        let thread = std::thread::Builder::new().name("four-teen-byteé".to_owned());
+        let switches = || Switches::of(std::process::id(), morpheus_system::threads::own_tid());
+        assert!(thread.spawn(switches).unwrap().join().unwrap().is_some());
     }
 
     #[test]

@@ -11,6 +11,8 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use morpheus_system::threads::proc_text;
+
 use crate::report::names::printable;
 use crate::source::SystemCall;
 
@@ -86,7 +88,7 @@ impl Target {
     ///
     /// If there is none, or `/proc` does not tell.
     pub fn by_pid(pid: u32) -> Result<Target, Error> {
-        let status = match fs::read_to_string(format!("/proc/{pid}/status")) {
+        let status = match proc_text(format!("/proc/{pid}/status")) {
             Ok(status) => status,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(Error::NoProcess(pid));
@@ -191,7 +193,7 @@ impl Target {
     /// The number of one of its threads as the process itself has it: in its own PID namespace.
     #[must_use]
     pub fn own_number_of(&self, tid: u32) -> Option<u32> {
-        let status = fs::read_to_string(format!("/proc/{}/task/{tid}/status", self.pid)).ok()?;
+        let status = proc_text(format!("/proc/{}/task/{tid}/status", self.pid)).ok()?;
         let numbers = status
             .lines()
             .find_map(|line| line.strip_prefix("NSpid:"))?;
@@ -310,7 +312,7 @@ fn status_at_hand(path: &str) -> Option<libc::statx> {
 
 /// When a process began. None of one that has ended and is still in the table.
 fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = proc_text(format!("/proc/{pid}/stat")).ok()?;
     // The name before may contain anything.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
@@ -382,6 +384,22 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!((before, after), (Some(child.id()), Some(child.id())));
+    }
+
+    #[test]
+    fn a_process_whose_name_ends_within_a_character_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        // The kernel keeps 15 bytes of it, and the last character has two.
+        let path = directory.path().join("four-teen-byteé");
+        fs::copy("/bin/sleep", &path).unwrap();
+        let mut child = std::process::Command::new(&path).arg("60").spawn().unwrap();
+        let target = Target::by_pid(child.id());
+        let read = target
+            .as_ref()
+            .map(|target| (target.is_alive(), target.own_number_of(target.pid)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(read.unwrap(), (true, Some(child.id())));
     }
 
     #[test]

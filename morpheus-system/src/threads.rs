@@ -3,6 +3,7 @@
 use crate::lock::lock;
 use crate::signals::Blocked;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -67,6 +68,17 @@ pub fn status_field<'a>(status: &'a [u8], name: &str) -> Option<&'a [u8]> {
         .split(|&byte| byte == b'\n')
         .find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b":"))
         .map(<[u8]>::trim_ascii)
+}
+
+/// Reads a file of `/proc` that has the name of a thread in it. Bytes of the name that are no text are replaced: a name of 15 bytes may end
+/// within a character.
+///
+/// # Errors
+///
+/// The file cannot be read.
+pub fn proc_text(path: impl AsRef<Path>) -> io::Result<String> {
+    let bytes = std::fs::read(path)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Counts how many of `wanted` threads the system gives at this moment: it starts them and ends them again.
@@ -138,6 +150,17 @@ mod tests {
     fn the_system_gives_a_few_threads() {
         assert_eq!(super::available(8, None), 8);
         assert_eq!(super::available(0, Some(128 << 10)), 0);
+    }
+
+    #[test]
+    fn a_name_that_ends_within_a_character_is_read() {
+        let thread = std::thread::Builder::new().name("four-teen-byteé".to_owned());
+        let read = || super::proc_text("/proc/thread-self/status");
+        let status = thread.spawn(read).unwrap().join().unwrap().unwrap();
+        assert!(
+            status.starts_with("Name:\tfour-teen-byte\u{fffd}\n"),
+            "{status}"
+        );
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The data of `/proc` on one thread, from files that stay open: a look costs a read, and no search for a name.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+
+use morpheus_system::threads::proc_text;
 
 use crate::source::{Spot, SystemCall};
 use crate::target::{parse_system_call, turns};
@@ -93,7 +95,7 @@ impl Files {
     /// How frequently the thread has slept. Expensive: the kernel formats some fifty lines for it.
     #[must_use]
     pub fn sleeps(&self) -> Option<u64> {
-        let status = fs::read_to_string(&self.status).ok()?;
+        let status = proc_text(&self.status).ok()?;
         let line = status
             .lines()
             .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
@@ -111,6 +113,8 @@ fn parse_counts(line: &str) -> Counts {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -121,6 +125,16 @@ mod tests {
         for line in ["", "x", "1", "1 x 3"] {
             assert_eq!(parse_counts(line).delay_ns, 0, "{line}");
         }
+    }
+
+    #[test]
+    fn a_thread_whose_name_ends_within_a_character_is_read() {
+        let thread = std::thread::Builder::new().name("four-teen-byteé".to_owned());
+        let sleeps = || {
+            let files = Files::open(std::process::id(), morpheus_system::threads::own_tid());
+            files.unwrap().sleeps()
+        };
+        assert!(thread.spawn(sleeps).unwrap().join().unwrap().is_some());
     }
 
     #[test]
