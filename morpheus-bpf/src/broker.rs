@@ -208,7 +208,7 @@ pub struct Broker<K> {
     /// Set while no connection is taken: there is no descriptor for another one, or too many were refused.
     accept_again: Option<Instant>,
     refused: u64,
-    /// Set while no question for the numbers is answered: too many were refused.
+    /// Set while no question for the numbers is answered: there is no descriptor for its connection, or too many were refused.
     answer_again: Option<Instant>,
     /// The numbers as JSON, as of then: for users who are not root, who make the daemon count no more often than
     /// every [`HEARTBEAT`].
@@ -500,9 +500,17 @@ impl<K: KernelSide> Broker<K> {
         let now = Instant::now();
         let mut refused = false;
         for _ in 0..ACCEPTED_IN_A_TURN {
-            let question = self.numbers.as_ref().and_then(stats::next_question);
-            let Some((socket, uid)) = question else {
-                break;
+            let Some(numbers) = &self.numbers else {
+                return;
+            };
+            let (socket, uid) = match stats::next_question(numbers) {
+                Ok(Some(question)) => question,
+                Ok(None) => break,
+                // No descriptor is left: the peer goes on waiting.
+                Err(_) => {
+                    self.answer_again = Some(now + HEARTBEAT);
+                    return;
+                }
             };
             let account = self.accounts.of(uid, now);
             if !self.quota.may_ask(account, now) {
@@ -793,4 +801,62 @@ pub(crate) fn send(
         SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
     )
     .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quota;
+    use crate::session::{Areas, Binding, Terms};
+
+    /// A kernel side of which nothing is asked.
+    struct Unasked;
+
+    impl KernelSide for Unasked {
+        fn mode(&self) -> u32 {
+            unreachable!()
+        }
+
+        fn open(&mut self, _lease: LeaseNumber, _terms: Terms) -> io::Result<Areas> {
+            unreachable!()
+        }
+
+        fn bind(&mut self, _binding: Binding, _terms: Terms) -> io::Result<()> {
+            unreachable!()
+        }
+
+        fn unbind(&mut self, _binding: Binding) {}
+
+        fn close(&mut self, _lease: LeaseNumber) {}
+
+        fn heartbeat(&mut self, _lease: LeaseNumber, _pressure: Pressure) {}
+    }
+
+    /// The descriptor stays ready, so that the daemon would ask it again at once, and again.
+    #[test]
+    fn a_socket_that_gives_no_connection_is_asked_again_later() {
+        let directory = tempfile::tempdir().unwrap();
+        // Neither listens: `accept` fails, as it does without a descriptor for the connection.
+        let deaf = |name: &str| Listener {
+            socket: seqpacket().unwrap(),
+            path: directory.path().join(name),
+        };
+        let options = Options {
+            limits: Limits::default(),
+            reports: Plan::default(),
+            verbose: false,
+        };
+        let mut broker = Broker::new(
+            deaf("broker"),
+            options,
+            Quota::new(quota::Limits::default()),
+            Unasked,
+            Some(deaf("numbers")),
+            |_, _| Value::Null,
+        );
+        broker.accept();
+        assert!(broker.accept_again.is_some());
+        broker.answer_questions();
+        assert!(broker.answer_again.is_some());
+    }
 }

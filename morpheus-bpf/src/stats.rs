@@ -6,6 +6,7 @@
 
 use std::os::fd::OwnedFd;
 
+use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags};
 use serde_json::{Value, json};
 
@@ -31,11 +32,18 @@ pub fn describe(what: &str, counters: &Counters, machine: Value, statistics: Sta
 }
 
 /// The next peer that waits at the listener for the numbers, and its user. `None` when there is none.
-pub(crate) fn next_question(listener: &Listener) -> Option<(OwnedFd, u32)> {
+///
+/// # Errors
+///
+/// When no connection can be taken, as without a descriptor for it: the peer goes on waiting.
+pub(crate) fn next_question(listener: &Listener) -> Result<Option<(OwnedFd, u32)>, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::accept_with(listener.socket(), flags).ok()?;
-    let uid = peer::uid(&socket).ok()?;
-    Some((socket, uid))
+    let socket = match rustix::net::accept_with(listener.socket(), flags) {
+        Ok(socket) => socket,
+        Err(Errno::AGAIN) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    Ok(peer::uid(&socket).ok().map(|uid| (socket, uid)))
 }
 
 /// Gives the numbers, as JSON, to a peer that asked. One that has gone already does not want them.
@@ -81,18 +89,18 @@ mod tests {
             move || ask(&socket)
         });
         poll(&mut [PollFd::new(listener.socket(), PollFlags::IN)], None).unwrap();
-        let (socket, uid) = next_question(&listener).unwrap();
+        let (socket, uid) = next_question(&listener).unwrap().unwrap();
         assert_eq!(uid, rustix::process::geteuid().as_raw());
         answer(&socket, r#"{ "processes": 7 }"#);
         assert_eq!(asked.join().unwrap().unwrap()["processes"], 7);
-        assert!(next_question(&listener).is_none());
+        assert!(next_question(&listener).unwrap().is_none());
         // Closed without an answer.
         let asked = std::thread::spawn({
             let socket = socket_path.clone();
             move || ask(&socket)
         });
         poll(&mut [PollFd::new(listener.socket(), PollFlags::IN)], None).unwrap();
-        drop(next_question(&listener).unwrap());
+        drop(next_question(&listener).unwrap().unwrap());
         let refused = asked.join().unwrap().unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
         drop(listener);
