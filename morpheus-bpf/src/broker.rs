@@ -26,6 +26,7 @@ use serde_json::Value;
 use crate::accounts::{Account, Accounts};
 use crate::closer::Closer;
 use crate::connections;
+use crate::line_writer;
 use crate::peer::{self, Peer};
 use crate::pressure::Pressure;
 use crate::quota::{Purse, Quota};
@@ -288,6 +289,12 @@ impl<K: KernelSide> Broker<K> {
     ///
     /// When it cannot wait for its descriptors. An error of one connection ends that one.
     pub fn run(&mut self, stop: &StopSignals) -> io::Result<End> {
+        let end = self.serve_until_end(stop);
+        line_writer::flush();
+        end
+    }
+
+    fn serve_until_end(&mut self, stop: &StopSignals) -> io::Result<End> {
         loop {
             if self.kernel.has_ended() {
                 return Ok(End::Kernel);
@@ -608,11 +615,10 @@ impl<K: KernelSide> Broker<K> {
             Refusal::Thread
         })?;
         if self.options.verbose {
-            crate::say!(
+            line_writer::say(format!(
                 "scx_morpheus: process {} (user {}) connects",
-                peer.tgid,
-                peer.uid
-            );
+                peer.tgid, peer.uid
+            ));
         }
         Ok(peer)
     }
@@ -701,7 +707,7 @@ impl<K: KernelSide> Broker<K> {
         self.refused += 1;
         if self.options.verbose {
             let who = tgid.map_or_else(String::new, |tgid| format!(" process {tgid}"));
-            crate::say!("scx_morpheus: refused{who}: {refusal}");
+            line_writer::say(format!("scx_morpheus: refused{who}: {refusal}"));
         }
     }
 
@@ -717,7 +723,7 @@ impl<K: KernelSide> Broker<K> {
             let mut connection = self.connections.swap_remove(index);
             if self.options.verbose {
                 let tgid = connection.session.peer().tgid;
-                crate::say!("scx_morpheus: process {tgid} leaves");
+                line_writer::say(format!("scx_morpheus: process {tgid} leaves"));
             }
             let areas = connection.session.end(&mut self.kernel);
             self.quota.disconnect(connection.account, &areas);

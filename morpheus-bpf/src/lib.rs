@@ -82,6 +82,8 @@
 
 /// Says a line on standard error, with the arguments of `eprintln!`. That one panics where the line cannot be written, as
 /// on a full disk or to a reader that has ended; a daemon that schedules the machine goes on.
+///
+/// It waits where standard error is a pipe that is full. The thread that serves applications does not say its lines so.
 #[macro_export]
 macro_rules! say {
     ($($text:tt)*) => {{
@@ -122,6 +124,7 @@ mod domains;
 #[cfg(test)]
 mod headers;
 mod leases;
+mod line_writer;
 mod placement;
 mod regular;
 mod skeleton;

@@ -27,6 +27,7 @@ use crate::domains::{Domains, MOST_DOMAINS};
 use crate::exit::{self, Exit};
 use crate::kernel::{self, Counters, Error, Kernel, Maps, Programs, refused};
 use crate::leases::MOST_CHANGES;
+use crate::line_writer;
 use crate::machine::{self, Machine};
 use crate::placement;
 use crate::scaling::Scaled;
@@ -745,7 +746,7 @@ impl Programs for Attached {
         }
         let lost = counters.get("limits_lost").copied().unwrap_or(0);
         if lost > self.limits_lost {
-            crate::say!("{}", lost_limits(lost - self.limits_lost));
+            line_writer::say(lost_limits(lost - self.limits_lost));
             self.limits_lost = lost;
         }
     }
@@ -777,7 +778,9 @@ impl Programs for Attached {
             match Watching::attach(&self.skeleton) {
                 Ok(watching) => self.watching = Some(watching),
                 // It was possible a moment ago: the workers of this application are not watched, and it has its watchdog.
-                Err(error) => crate::say!("scx_morpheus: workers cannot be watched: {error}"),
+                Err(error) => {
+                    line_writer::say(format!("scx_morpheus: workers cannot be watched: {error}"));
+                }
             }
         }
         if let Some(shared) = self.skeleton.maps.bss_data.as_deref_mut() {

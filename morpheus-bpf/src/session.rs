@@ -17,6 +17,7 @@ use rustix::param::page_size;
 
 use crate::bucket::Bucket;
 use crate::connections::Ladder;
+use crate::line_writer;
 use crate::peer::{self, Peer, TooManyLookups};
 use crate::pressure::Pressure;
 use crate::quota::{Charge, MapId};
@@ -339,10 +340,10 @@ impl Session {
         payer.take(bytes)?;
         let areas = kernel.open(number, terms).map_err(|error| {
             payer.give_back(bytes);
-            crate::say!(
+            line_writer::say(format!(
                 "scx_morpheus: no areas for process {}: {error}",
                 self.peer.tgid
-            );
+            ));
             Refusal::Internal
         })?;
         // Every slot may be taken and left once, at once: programs start and end so.
@@ -408,7 +409,9 @@ impl Session {
             if error.kind() == io::ErrorKind::NotFound {
                 return Refusal::Thread;
             }
-            crate::say!("scx_morpheus: thread {tid} cannot be bound: {error}");
+            line_writer::say(format!(
+                "scx_morpheus: thread {tid} cannot be bound: {error}"
+            ));
             Refusal::Internal
         })?;
         *thread = Some(tid);

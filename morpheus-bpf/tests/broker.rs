@@ -547,6 +547,40 @@ fn a_reader_of_its_lines_that_stops_holds_no_daemon_up() {
     drop(unread);
 }
 
+/// With `--verbose` each client causes lines: none may hold up the others where nobody reads them.
+#[test]
+fn a_reader_of_its_errors_that_stops_holds_no_daemon_up() {
+    if !can_run() {
+        return;
+    }
+    let _turn = turn();
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("broker.sock");
+    let (errors, its_end) = rustix::pipe::pipe().unwrap();
+    // A page.
+    rustix::pipe::fcntl_setpipe_size(&its_end, 4096).unwrap();
+    let mut daemon = Command::new(program())
+        .args(["--observe", "--verbose", "--socket"])
+        .arg(&socket)
+        .stderr(Stdio::from(its_end))
+        .spawn()
+        .unwrap();
+    let mut errors = BufReader::new(File::from(errors));
+    let mut line = String::new();
+    while !line.contains("scx_morpheus: observing") {
+        line.clear();
+        assert_ne!(errors.read_line(&mut line).unwrap(), 0, "it has ended");
+    }
+    // Each causes two lines, of 30 bytes at least.
+    let answered = (0..100).all(|_| answers(&socket));
+    // One that is held up is not to stay.
+    let signal = if answered { Signal::TERM } else { Signal::KILL };
+    rustix::process::kill_process(Pid::from_child(&daemon), signal).unwrap();
+    drop(errors);
+    let ended = daemon.wait().unwrap();
+    assert!(ended.success(), "{ended}");
+}
+
 /// Set for the process that becomes another program: path of the daemon's socket.
 const EXECUTES: &str = "MORPHEUS_TEST_EXECUTES";
 
