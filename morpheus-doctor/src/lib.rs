@@ -4,6 +4,7 @@
 pub mod anatomy;
 pub mod arguments;
 pub mod counter;
+mod debug_file;
 pub mod diagnosis;
 mod frame;
 pub mod labels;

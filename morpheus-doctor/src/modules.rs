@@ -123,7 +123,7 @@ fn of_file(pid: u32, mapping: &Mapping, is_program: bool) -> Option<Loaded> {
 }
 
 /// Without waiting: by now the path may be that of a pipe, which has no other end.
-fn open(path: &Path) -> io::Result<File> {
+pub(crate) fn open(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options
         .read(true)

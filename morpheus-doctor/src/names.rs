@@ -4,17 +4,17 @@
 //! program has neither: then there is the nearest symbol that is exported, or module and address.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use addr2line::{Loader, demangle_auto};
+use addr2line::demangle_auto;
 use morpheus_stacks::owner;
 use object::read::ReadCache;
 use object::{Object as _, ObjectSymbol as _};
 
+use crate::debug_file::DebugFile;
 use crate::locations::Locations;
 use crate::model::{Frame, Owner};
-use crate::modules::{Module, content_of};
+use crate::modules::{self, Module, content_of};
 use crate::unwind::{Position, Walker};
 
 /// The nearest symbol is named up to this distance: a larger one is another function's.
@@ -23,7 +23,7 @@ const NEAR: u64 = 64 * 1024;
 /// Finds names, and keeps them.
 #[derive(Default)]
 pub struct Names {
-    files: HashMap<PathBuf, Option<Loader>>,
+    files: HashMap<PathBuf, Option<DebugFile>>,
     known: HashMap<(PathBuf, u64), Vec<Frame>>,
     /// The crates of the program, as its file names them.
     program: Option<Program>,
@@ -57,13 +57,12 @@ impl Names {
         }
         let mut frames = match &module.path {
             Some(path) => {
-                let loader = self
+                let file = self
                     .files
                     .entry(path.clone())
-                    .or_insert_with(|| Loader::new(path).ok());
-                loader
-                    .as_ref()
-                    .map(|loader| look_up(loader, address, &module.name))
+                    .or_insert_with(|| DebugFile::open(path));
+                file.as_ref()
+                    .map(|file| look_up(file, address, &module.name))
                     .unwrap_or_default()
             }
             None => Vec::new(),
@@ -167,47 +166,38 @@ fn unknown(function: String, module: String, address: u64) -> Frame {
     }
 }
 
-fn look_up(loader: &Loader, address: u64, module: &str) -> Vec<Frame> {
-    let mut frames = Vec::new();
-    if let Ok(mut found) = loader.find_frames(address) {
-        while let Ok(Some(frame)) = found.next() {
-            let function = frame
-                .function
-                .as_ref()
-                .and_then(|name| Some(name.demangle().ok()?.into_owned()));
-            let (file, line) = match frame.location {
-                Some(location) => (location.file.map(str::to_owned), location.line),
-                None => (None, None),
-            };
+fn look_up(file: &DebugFile, address: u64, module: &str) -> Vec<Frame> {
+    let functions = file.functions_at(address).into_iter();
+    let mut frames: Vec<Frame> = functions
+        .map(|function| Frame {
             // A frame without a name comes where there is a line alone: the symbol names it.
-            frames.push(Frame {
-                function: function.unwrap_or_default(),
-                file,
-                line: line.filter(|&line| line > 0),
-                module: module.to_owned(),
-                address,
-                inlined: true,
-                owner: Owner::Unknown,
-            });
-        }
-    }
-    let symbol = loader.find_symbol_info(address);
+            function: function.name.unwrap_or_default(),
+            file: function.file,
+            line: function.line,
+            module: module.to_owned(),
+            address,
+            inlined: true,
+            owner: Owner::Unknown,
+        })
+        .collect();
     // Exported symbols alone, as a stripped library has them, say little about what lies between.
-    let symbol = symbol.filter(|symbol| address.wrapping_sub(symbol.address()) < NEAR);
+    let symbol = file
+        .symbol_at(address)
+        .filter(|&(_, begins)| address.wrapping_sub(begins) < NEAR);
     if frames.is_empty() {
-        let Some(symbol) = &symbol else {
+        let Some((name, _)) = symbol else {
             return frames;
         };
         frames.push(Frame {
             inlined: false,
-            ..unknown(demangled(symbol.name()), module.to_owned(), address)
+            ..unknown(demangled(name), module.to_owned(), address)
         });
     }
     if let Some(last) = frames.last_mut() {
         last.inlined = false;
         // Line tables alone have the function's own name, the symbol has its path as well.
-        if let Some(symbol) = &symbol {
-            last.function = demangled(symbol.name());
+        if let Some((name, _)) = symbol {
+            last.function = demangled(name);
         }
         if last.function.is_empty() {
             last.function = format!("{module}+{address:#x}");
@@ -236,7 +226,11 @@ struct Program {
 
 impl Program {
     fn read(path: &Path) -> Option<Program> {
-        let cache = ReadCache::new(File::open(path).ok()?);
+        let file = modules::open(path).ok()?;
+        if !file.metadata().ok()?.is_file() {
+            return None;
+        }
+        let cache = ReadCache::new(file);
         let file = object::File::parse(&cache).ok()?;
         let mut program = Program::default();
         if let Some(data) = file
