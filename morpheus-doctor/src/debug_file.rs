@@ -12,9 +12,9 @@ use addr2line::gimli::{
     self, AbbreviationsCacheStrategy, Dwarf, EndianSlice, NativeEndian, SectionId,
 };
 use memmap2::Mmap;
-use object::{Object as _, SymbolMap, SymbolMapName};
+use object::{CompressionFormat, Object as _, ObjectSection as _, SymbolMap, SymbolMapName};
 
-use crate::modules::{self, Bytes, content_of};
+use crate::modules::{self, Budget, Bytes, content_of};
 
 /// Bytes of a section. They live as long as the [`DebugFile`] that they belong to.
 type Section = EndianSlice<'static, NativeEndian>;
@@ -40,8 +40,8 @@ pub(crate) struct DebugFile {
 }
 
 impl DebugFile {
-    /// None of what is no such file.
-    pub(crate) fn open(path: &Path) -> Option<DebugFile> {
+    /// None of what is no such file. A compressed section that is beyond the budget is left out; the others lie in the file.
+    pub(crate) fn open(path: &Path, budget: &mut Budget) -> Option<DebugFile> {
         let file = modules::open(path).ok()?;
         if !file.metadata().ok()?.is_file() {
             return None;
@@ -55,8 +55,13 @@ impl DebugFile {
         let object = object::File::parse(bytes).ok()?;
         let mut unpacked: Vec<Bytes> = Vec::new();
         let section = |id: SectionId| -> Result<Section, gimli::Error> {
-            let section = object.section_by_name(id.name());
-            let bytes: &'static [u8] = match section.and_then(|section| content_of(&section)) {
+            let content = object.section_by_name(id.name()).and_then(|section| {
+                match section.compressed_file_range().ok()?.format {
+                    CompressionFormat::None => section.data().ok().map(Cow::Borrowed),
+                    _ => content_of(&section, budget),
+                }
+            });
+            let bytes: &'static [u8] = match content {
                 Some(Cow::Borrowed(bytes)) => bytes,
                 Some(Cow::Owned(bytes)) => {
                     let bytes: Bytes = bytes.into();
@@ -171,7 +176,7 @@ mod tests {
         std::fs::write(&path, program).unwrap();
         let (sender, receiver) = channel();
         std::thread::spawn(move || {
-            let file = DebugFile::open(&path).unwrap();
+            let file = DebugFile::open(&path, &mut Budget::default()).unwrap();
             sender.send(file.functions_at(0x1010).len()).unwrap();
         });
         assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(0));
@@ -185,7 +190,10 @@ mod tests {
         // SAFETY: as above.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
         let (sender, receiver) = channel();
-        std::thread::spawn(move || sender.send(DebugFile::open(&path).is_none()).unwrap());
+        std::thread::spawn(move || {
+            let file = DebugFile::open(&path, &mut Budget::default());
+            sender.send(file.is_none()).unwrap();
+        });
         assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(true));
     }
 }

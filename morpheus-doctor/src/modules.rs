@@ -20,11 +20,47 @@ use crate::memory::{Mapping, Memory};
 
 /// The kernel's own page of code.
 const VDSO: &str = "[vdso]";
-/// No section that is read is longer: those of a program of 1 GB are not.
-const MOST_BYTES: u64 = 1 << 30;
+/// No more bytes of sections are kept of a process: those of a program of 1 GB are fewer.
+pub(crate) const MOST_BYTES: u64 = 1 << 30;
 
 /// The bytes of a table.
 pub(crate) type Bytes = Arc<[u8]>;
+
+/// The bytes of sections that may still be kept. A process chooses how many files it maps, and how long their sections are.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    left_bytes: u64,
+    is_exceeded: bool,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget {
+            left_bytes: MOST_BYTES,
+            is_exceeded: false,
+        }
+    }
+}
+
+impl Budget {
+    /// Takes bytes off. Returns false, and takes none, where fewer are left.
+    fn take(&mut self, bytes: u64) -> bool {
+        let left_bytes = self.left_bytes.checked_sub(bytes);
+        self.is_exceeded |= left_bytes.is_none();
+        self.left_bytes = left_bytes.unwrap_or(self.left_bytes);
+        left_bytes.is_some()
+    }
+
+    /// Returns bytes that are kept no longer.
+    pub(crate) fn give_back(&mut self, bytes: u64) {
+        self.left_bytes += bytes;
+    }
+
+    /// Whether a section was left out.
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.is_exceeded
+    }
+}
 
 /// A file that is mapped.
 #[derive(Debug)]
@@ -41,6 +77,8 @@ pub struct Module {
     pub is_program: bool,
     /// The sorted table of its `.eh_frame_hdr`: where the table lies, and its bytes.
     pub(crate) functions: Option<(u64, Bytes)>,
+    /// The bytes of its sections that are kept.
+    pub(crate) bytes: u64,
 }
 
 impl Module {
@@ -80,8 +118,8 @@ pub(crate) struct Loaded {
     pub(crate) tables: Tables<Bytes>,
 }
 
-/// Opens what is mapped. Each is code ([`may_be_module`]).
-pub(crate) fn load(pid: u32, mappings: &[Mapping]) -> Vec<Loaded> {
+/// Opens what is mapped. Each is code ([`may_be_module`]). A section that is beyond the budget is left out.
+pub(crate) fn load(pid: u32, mappings: &[Mapping], budget: &mut Budget) -> Vec<Loaded> {
     let memory = Memory::of(pid);
     let program = std::fs::read_link(format!("/proc/{pid}/exe"))
         .map(|path| path.to_string_lossy().into_owned())
@@ -89,8 +127,8 @@ pub(crate) fn load(pid: u32, mappings: &[Mapping]) -> Vec<Loaded> {
     let modules = mappings
         .iter()
         .filter_map(|mapping| match mapping.path.as_str() {
-            VDSO => of_memory(memory, mapping),
-            path => of_file(pid, mapping, path == program),
+            VDSO => of_memory(memory, mapping, budget),
+            path => of_file(pid, mapping, path == program, budget),
         });
     modules.collect()
 }
@@ -100,7 +138,7 @@ pub(crate) fn may_be_module(mapping: &Mapping) -> bool {
     mapping.is_executable && (mapping.path.starts_with('/') || mapping.path == VDSO)
 }
 
-fn of_file(pid: u32, mapping: &Mapping, is_program: bool) -> Option<Loaded> {
+fn of_file(pid: u32, mapping: &Mapping, is_program: bool, budget: &mut Budget) -> Option<Loaded> {
     let Range { start, end } = mapping.range;
     let here = mapping.path.trim_end_matches(" (deleted)");
     let mut ways = vec![PathBuf::from(format!(
@@ -119,7 +157,7 @@ fn of_file(pid: u32, mapping: &Mapping, is_program: bool) -> Option<Loaded> {
     }
     let cache = ReadCache::new(file);
     let name = Path::new(here).file_name()?.to_string_lossy().into_owned();
-    read(&cache, mapping, name, Some(path), is_program)
+    read(&cache, mapping, name, Some(path), is_program, budget)
 }
 
 /// Without waiting: by now the path may be that of a pipe, which has no other end.
@@ -132,21 +170,28 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 }
 
 /// The bytes of a section, which the file says the number of: it may be compressed, and it may be holes.
-pub(crate) fn content_of<'data>(section: &impl ObjectSection<'data>) -> Option<Cow<'data, [u8]>> {
+pub(crate) fn content_of<'data>(
+    section: &impl ObjectSection<'data>,
+    budget: &mut Budget,
+) -> Option<Cow<'data, [u8]>> {
     let length = section.compressed_file_range().ok()?.uncompressed_size;
-    match length.max(section.size()) {
-        0..=MOST_BYTES => section.uncompressed_data().ok(),
-        _ => None,
+    let length = length.max(section.size());
+    if !budget.take(length) {
+        return None;
     }
+    let content = section.uncompressed_data().ok();
+    let kept = content.as_ref().map_or(0, |content| content.len() as u64);
+    budget.give_back(length.saturating_sub(kept));
+    content
 }
 
-fn of_memory(memory: Memory, mapping: &Mapping) -> Option<Loaded> {
+fn of_memory(memory: Memory, mapping: &Mapping, budget: &mut Budget) -> Option<Loaded> {
     // The kernel's is two pages; what says more is not the kernel's.
     let length = usize::try_from(mapping.range.end - mapping.range.start).ok()?;
     let mut bytes = vec![0; length.min(64 * 1024)];
     let had = memory.read(mapping.range.start, &mut bytes);
     let name = mapping.path.clone();
-    read(&bytes[..had], mapping, name, None, false)
+    read(&bytes[..had], mapping, name, None, false, budget)
 }
 
 fn read<'data, R: ReadRef<'data>>(
@@ -155,6 +200,7 @@ fn read<'data, R: ReadRef<'data>>(
     name: String,
     path: Option<PathBuf>,
     is_program: bool,
+    budget: &mut Budget,
 ) -> Option<Loaded> {
     let file = object::File::parse(data).ok()?;
     // The segment that is mapped here: by its place in the file, page by page. A page may have the end of the one before.
@@ -170,9 +216,11 @@ fn read<'data, R: ReadRef<'data>>(
         .start
         .wrapping_sub(mapping.offset)
         .wrapping_sub(segment.address().wrapping_sub(offset));
-    let section = |name: &str| {
+    let mut kept_bytes = 0;
+    let mut section = |name: &str| {
         let section = file.section_by_name(name)?;
-        let bytes: Bytes = content_of(&section)?.into();
+        let bytes: Bytes = content_of(&section, budget)?.into();
+        kept_bytes += bytes.len() as u64;
         let start = section.address();
         Some((start..start.checked_add(section.size())?, bytes))
     };
@@ -206,6 +254,7 @@ fn read<'data, R: ReadRef<'data>>(
             path,
             is_program,
             functions,
+            bytes: kept_bytes,
         },
     })
 }
@@ -222,5 +271,27 @@ mod tests {
         // SAFETY: the name ends with 0, and outlives the call.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
         assert!(!open(&path).unwrap().metadata().unwrap().is_file());
+    }
+
+    #[test]
+    fn the_sections_of_all_modules_have_one_budget() {
+        let own = std::process::id();
+        let mut code = Memory::of(own).mappings().unwrap();
+        code.retain(may_be_module);
+        let load = |most_bytes: u64| {
+            let mut budget = Budget {
+                left_bytes: most_bytes,
+                is_exceeded: false,
+            };
+            let loaded = load(own, &code, &mut budget);
+            let bytes: u64 = loaded.iter().map(|loaded| loaded.module.bytes).sum();
+            (loaded.len(), bytes, budget)
+        };
+        let (modules, all, budget) = load(MOST_BYTES);
+        assert!(modules > 0 && all > 0 && !budget.is_exceeded());
+        assert_eq!(budget.left_bytes, MOST_BYTES - all);
+        let (modules_again, some, budget) = load(all / 2);
+        assert_eq!(modules_again, modules);
+        assert!(some <= all / 2 && budget.is_exceeded(), "{some} of {all}");
     }
 }

@@ -14,7 +14,7 @@ use object::{Object as _, ObjectSymbol as _};
 use crate::debug_file::DebugFile;
 use crate::locations::Locations;
 use crate::model::{Frame, Owner};
-use crate::modules::{self, Module, content_of};
+use crate::modules::{self, Budget, Module, content_of};
 use crate::unwind::{Position, Walker};
 
 /// The nearest symbol is named up to this distance: a larger one is another function's.
@@ -24,6 +24,8 @@ const NEAR: u64 = 64 * 1024;
 #[derive(Default)]
 pub struct Names {
     files: HashMap<PathBuf, Option<DebugFile>>,
+    /// For the sections of the files that are kept in memory.
+    budget: Budget,
     known: HashMap<(PathBuf, u64), Vec<Frame>>,
     /// The crates of the program, as its file names them.
     program: Option<Program>,
@@ -60,7 +62,7 @@ impl Names {
                 let file = self
                     .files
                     .entry(path.clone())
-                    .or_insert_with(|| DebugFile::open(path));
+                    .or_insert_with(|| DebugFile::open(path, &mut self.budget));
                 file.as_ref()
                     .map(|file| look_up(file, address, &module.name))
                     .unwrap_or_default()
@@ -143,6 +145,12 @@ impl Names {
     #[must_use]
     pub fn lacked_lines(&self) -> bool {
         self.without_lines
+    }
+
+    /// Sections of files were not read, because all of them are too long.
+    #[must_use]
+    pub fn lacked_sections(&self) -> bool {
+        self.budget.is_exceeded()
     }
 
     /// The program has no names of functions.
@@ -235,7 +243,7 @@ impl Program {
         let mut program = Program::default();
         if let Some(data) = file
             .section_by_name(".rodata")
-            .and_then(|section| content_of(&section))
+            .and_then(|section| content_of(&section, &mut Budget::default()))
         {
             program.libraries = crates_in(&data);
             program.has_tokio = memchr::memmem::find(&data, b"/tokio-1.").is_some();

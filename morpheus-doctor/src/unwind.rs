@@ -19,7 +19,7 @@ use framehop::{FrameAddress, MayAllocateDuringUnwind, Unwinder as _};
 use crate::frame::TARGET;
 use crate::frame::{self, BEGINNING, Beginning};
 use crate::memory::{Mapping, Memory};
-use crate::modules::{self, Bytes, Module};
+use crate::modules::{self, Budget, Bytes, Module};
 
 #[cfg(target_arch = "x86_64")]
 type Unwinder = UnwinderX86_64<Bytes>;
@@ -107,6 +107,8 @@ pub struct Walker {
     pid: u32,
     unwinder: Unwinder,
     modules: Vec<Module>,
+    /// For the tables of the modules.
+    budget: Budget,
     /// What was tried, whether it is a module or none.
     code: Vec<Mapping>,
 }
@@ -132,6 +134,7 @@ impl Walker {
             pid,
             unwinder: Unwinder::new(),
             modules: Vec::new(),
+            budget: Budget::default(),
             code: Vec::new(),
         };
         walker.reload()?;
@@ -159,11 +162,14 @@ impl Walker {
         let mut has_changed = !gone.is_empty();
         for gone in gone {
             self.unwinder.remove_module(gone.range.start);
-            self.modules.retain(|module| module.code != gone.range);
+            let is_gone = |module: &mut Module| module.code == gone.range;
+            for module in self.modules.extract_if(.., is_gone) {
+                self.budget.give_back(module.bytes);
+            }
         }
         code.retain(|one| !self.code.contains(one));
         has_changed |= !code.is_empty();
-        for loaded in modules::load(self.pid, &code) {
+        for loaded in modules::load(self.pid, &code, &mut self.budget) {
             self.unwinder.add_module(loaded.tables);
             self.modules.push(loaded.module);
         }
@@ -189,6 +195,12 @@ impl Walker {
     #[must_use]
     pub fn modules(&self) -> &[Module] {
         &self.modules
+    }
+
+    /// Whether tables of a module were not read, because all of them are too long.
+    #[must_use]
+    pub fn lacks_tables(&self) -> bool {
+        self.budget.is_exceeded()
     }
 
     /// Whether an address is in memory that was not of a file when this was made: in that of a program that compiles as it runs, or

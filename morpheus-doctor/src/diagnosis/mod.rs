@@ -24,6 +24,7 @@ use crate::anatomy::Does;
 use crate::labels::Labels;
 use crate::memory::Memory;
 use crate::model::{Flavor, Method, Report, Runtime, Thread};
+use crate::modules::MOST_BYTES;
 use crate::report::units::duration;
 use crate::source::{Event, Named, Progress, Reason, Source, SystemCall, now_ns};
 use crate::target::Target;
@@ -433,6 +434,13 @@ impl Diagnosis {
                  with its symbols."
                     .to_owned(),
             );
+        }
+        if self.reader.lacks_sections() {
+            notes.push(format!(
+                "The program and its libraries have more than {} MiB of tables: some were not read. Stacks may end early, and functions may \
+                 have no names.",
+                MOST_BYTES >> 20
+            ));
         }
         notes.extend(self.polls.notes());
         if stolen_ns.saturating_mul(NOTICED_PART) > length_ns {

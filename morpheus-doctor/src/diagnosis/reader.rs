@@ -120,6 +120,11 @@ impl Reader {
         Understood { parts, anatomy }
     }
 
+    /// Whether sections of modules were left out, because there are too many bytes of them.
+    pub(super) fn lacks_sections(&self) -> bool {
+        self.walker.lacks_tables() || self.names.lacked_sections()
+    }
+
     fn parts(&mut self, positions: &[Position]) -> Vec<Part> {
         positions
             .iter()
