@@ -3,6 +3,7 @@
 
 pub mod anatomy;
 pub mod arguments;
+mod bounded;
 pub mod counter;
 mod debug_file;
 pub mod diagnosis;

@@ -11,6 +11,7 @@ use morpheus_stacks::owner;
 use object::read::ReadCache;
 use object::{Object as _, ObjectSymbol as _};
 
+use crate::bounded::Bounded;
 use crate::debug_file::DebugFile;
 use crate::locations::Locations;
 use crate::model::{Frame, Owner};
@@ -20,13 +21,16 @@ use crate::unwind::{Position, Walker};
 /// The nearest symbol is named up to this distance: a larger one is another function's.
 const NEAR: u64 = 64 * 1024;
 
+/// The bytes of the names that are remembered.
+const MOST_KNOWN_BYTES: usize = 64 << 20;
+
 /// Finds names, and keeps them.
 #[derive(Default)]
 pub struct Names {
     files: HashMap<PathBuf, Option<DebugFile>>,
     /// For the sections of the files that are kept in memory.
     budget: Budget,
-    known: HashMap<(PathBuf, u64), Vec<Frame>>,
+    known: Bounded<(PathBuf, u64), Vec<Frame>, MOST_KNOWN_BYTES>,
     /// The crates of the program, as its file names them.
     program: Option<Program>,
     /// Of a stripped program: whose its functions are.
@@ -104,7 +108,8 @@ impl Names {
                 .iter()
                 .any(|frame| frame.owner == Owner::Application && frame.line.is_none());
         }
-        self.known.insert(key, frames.clone());
+        let bytes = key.0.as_os_str().len() + bytes_of(&frames);
+        self.known.insert(key, frames.clone(), bytes);
         frames
     }
 
@@ -160,6 +165,15 @@ impl Names {
             .as_ref()
             .is_some_and(|program| !program.has_symbols)
     }
+}
+
+/// The memory that functions take.
+pub(crate) fn bytes_of(frames: &[Frame]) -> usize {
+    let bytes = |frame: &Frame| {
+        let file = frame.file.as_ref().map_or(0, String::len);
+        size_of::<Frame>() + frame.function.len() + frame.module.len() + file
+    };
+    frames.iter().map(bytes).sum()
 }
 
 fn unknown(function: String, module: String, address: u64) -> Frame {

@@ -1,18 +1,18 @@
 //! From a copied stack to what its thread does: walked, named, and understood, by names or by form.
 
-use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 
 use crate::anatomy::{self, Anatomy, Part};
+use crate::bounded::Bounded;
 use crate::model::Flavor;
-use crate::names::Names;
+use crate::names::{Names, bytes_of};
 use crate::source::SystemCall;
 use crate::structure::Structure;
 use crate::unwind::{Position, StackCopy, Walker};
 
-/// Stacks whose meaning is remembered, by their return addresses.
-const MOST_UNDERSTOOD: usize = 20_000;
+/// The bytes of the stacks whose meaning is remembered, by their return addresses.
+const MOST_UNDERSTOOD_BYTES: usize = 64 << 20;
 /// The shortest time between two reads of the loaded modules. Code outside of the known ones causes a read.
 const LOADED_AGAIN: Duration = Duration::from_secs(1);
 
@@ -53,7 +53,7 @@ pub(super) struct Reader {
     is_stripped: bool,
     structure: Structure,
     /// The places on the stack differ from poll to poll; what the functions are does not.
-    known: HashMap<Vec<u64>, (Vec<Part>, Anatomy)>,
+    known: Bounded<Vec<u64>, (Vec<Part>, Anatomy), MOST_UNDERSTOOD_BYTES>,
 }
 
 impl Reader {
@@ -68,7 +68,7 @@ impl Reader {
             loaded: Instant::now(),
             names,
             structure: Structure::default(),
-            known: HashMap::new(),
+            known: Bounded::default(),
         })
     }
 
@@ -113,10 +113,8 @@ impl Reader {
         }
         let parts = self.parts(&positions);
         let anatomy = anatomy::read(&parts);
-        if self.known.len() >= MOST_UNDERSTOOD {
-            self.known.clear();
-        }
-        self.known.insert(key, (parts.clone(), anatomy));
+        let bytes = size_of_val(&*key) + parts.iter().map(part_bytes).sum::<usize>();
+        self.known.insert(key, (parts.clone(), anatomy), bytes);
         Understood { parts, anatomy }
     }
 
@@ -134,4 +132,9 @@ impl Reader {
             })
             .collect()
     }
+}
+
+/// The memory that a part takes.
+fn part_bytes(part: &Part) -> usize {
+    size_of::<Part>() + bytes_of(&part.functions)
 }
