@@ -298,11 +298,14 @@ impl Walker {
         }
         match self.unwinder.unwind_frame(address, at, cache, read) {
             Ok(None) => Step::End,
-            Ok(Some(ip)) if at.sp() > before.sp || is_first => Step::To(Position {
-                ip,
-                sp: at.sp(),
-                is_return: true,
-            }),
+            // Only the innermost function may have nothing on the stack. The tables may say anything.
+            Ok(Some(ip)) if at.sp() > before.sp || (is_first && at.sp() == before.sp) => {
+                Step::To(Position {
+                    ip,
+                    sp: at.sp(),
+                    is_return: true,
+                })
+            }
             Ok(Some(_)) | Err(_) => Step::Lost,
         }
     }
@@ -446,8 +449,10 @@ impl Walker {
         if within.contains(&pushed) && copy.word(pushed) == Some(frame.ip) {
             return Some(pushed);
         }
+        // A frame may be said to lie far outside of the copy.
+        let start = within.start.max(copy.registers.sp);
         let copied = copy.registers.sp.saturating_add(copy.bytes.len() as u64);
-        (within.start..within.end.min(copied))
+        (start..within.end.min(copied))
             .step_by(8)
             .find(|&place| copy.word(place) == Some(frame.ip))
     }
@@ -524,6 +529,36 @@ mod tests {
         assert_eq!(unsafe { libc::munmap(again, length) }, 0);
         walker.reload().unwrap();
         assert_eq!(tables(&walker), before);
+    }
+
+    #[test]
+    fn a_place_is_searched_for_in_the_copy_alone() {
+        let sp = 0x7fff_0000_0000;
+        let words = [0, 7, 0, 0];
+        let copy = StackCopy {
+            registers: Registers {
+                sp,
+                ..Registers::default()
+            },
+            bytes: words
+                .iter()
+                .flat_map(|word: &u64| word.to_ne_bytes())
+                .collect(),
+        };
+        let at = |ip, sp| Position {
+            ip,
+            sp,
+            is_return: true,
+        };
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            // From there to the copy are 128 TiB.
+            let callee = at(1, 16);
+            let place = |ip| Walker::place_of(&copy, callee, at(ip, sp + 32));
+            sender.send((place(7), place(9))).unwrap();
+        });
+        let limit = std::time::Duration::from_secs(60);
+        assert_eq!(receiver.recv_timeout(limit), Ok((Some(sp + 8), None)));
     }
 
     #[test]
