@@ -80,9 +80,13 @@ pub fn join(path: &Path, terms: Terms) -> Result<(Client, SharedArea, Ring), Lin
         }
         _ => return Err(failed(unexpected(reply))),
     };
-    let [runtime, kernel, ring]: [OwnedFd; 3] = fds
-        .try_into()
-        .map_err(|_| failed(io::Error::other("the daemon sent no areas")))?;
+    let [runtime, kernel, ring]: [OwnedFd; 3] = fds.try_into().map_err(|_| {
+        // The kernel keeps those back for which this process has no room.
+        failed(io::Error::new(
+            io::ErrorKind::QuotaExceeded,
+            "the daemon's areas have not come: does this process have too many open files?",
+        ))
+    })?;
     let shared = SharedArea::map(&runtime, &kernel, terms.slots).map_err(failed)?;
     let ring = Ring::map(ring).map_err(failed)?;
     Ok((Client { socket, mode }, shared, ring))

@@ -47,7 +47,7 @@ pub use crate::client::Terms;
 /// The result of a try.
 enum Tried {
     Failed,
-    /// The daemon refused, or did not answer in time.
+    /// The daemon refused, or did not answer in time, or this process had no memory or descriptors for the link.
     FailedForNow,
     /// A link, which ended after this time.
     Joined(Duration),
@@ -75,14 +75,22 @@ impl Tries {
     }
 }
 
-/// Whether the daemon is there, and may take the runtime later.
+/// Whether a later try may succeed though nothing changes at the socket: the daemon may take the runtime then, or this system may have
+/// memory and descriptors.
 fn is_for_now(error: &LinkError) -> bool {
     match error {
         LinkError::Refused { .. } => true,
-        LinkError::Failed { source, .. } => matches!(
-            source.kind(),
-            io::ErrorKind::TimedOut | io::ErrorKind::OutOfMemory
-        ),
+        LinkError::Failed { source, .. } => {
+            let lacks_descriptors =
+                matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+            lacks_descriptors
+                || matches!(
+                    source.kind(),
+                    io::ErrorKind::TimedOut
+                        | io::ErrorKind::OutOfMemory
+                        | io::ErrorKind::QuotaExceeded
+                )
+        }
         _ => false,
     }
 }
@@ -390,6 +398,8 @@ fn introduce_controller(host: &impl Host, shared: Lease, index: usize) {
 
 #[cfg(test)]
 mod tests {
+    use morpheus_common::broker::Reply;
+
     use super::*;
 
     /// Else a daemon that ends each link, as one does whose limit the first requests exceed, would be joined fifty times in a second.
@@ -420,18 +430,54 @@ mod tests {
         let absent = client::join(&path, terms).unwrap_err();
         assert!(!is_for_now(&absent), "{absent}");
         // It listens, and is stopped.
-        let (family, kind) = (
-            rustix::net::AddressFamily::UNIX,
-            rustix::net::SocketType::SEQPACKET,
-        );
-        let daemon = rustix::net::socket(family, kind, None).unwrap();
-        let address = rustix::net::SocketAddrUnix::new(&path).unwrap();
-        rustix::net::bind(&daemon, &address).unwrap();
-        rustix::net::listen(&daemon, 8).unwrap();
+        let _daemon = listener(&path);
         let silent = client::join(&path, terms).unwrap_err();
         assert!(is_for_now(&silent), "{silent}");
         let mut tries = Tries::new();
         let pauses = (0..6).map(|_| tries.pause_after(Tried::FailedForNow));
         assert_eq!(pauses.last(), Some(Some(LATER)));
+    }
+
+    /// A daemon's socket, at which nobody answers yet.
+    fn listener(path: &Path) -> OwnedFd {
+        let (family, kind) = (
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::SEQPACKET,
+        );
+        let daemon = rustix::net::socket(family, kind, None).unwrap();
+        let address = rustix::net::SocketAddrUnix::new(path).unwrap();
+        rustix::net::bind(&daemon, &address).unwrap();
+        rustix::net::listen(&daemon, 8).unwrap();
+        daemon
+    }
+
+    /// The kernel keeps back the descriptors of a packet for which the process has no room. It may have room later.
+    #[test]
+    fn a_lack_of_descriptors_is_for_now() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        for number in [libc::EMFILE, libc::ENFILE] {
+            let error = LinkError::failed(&path, io::Error::from_raw_os_error(number));
+            assert!(is_for_now(&error), "{error}");
+        }
+        let daemon = listener(&path);
+        let error = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let client = rustix::net::accept(&daemon).unwrap();
+                let mut hello = [0_u8; 64];
+                rustix::net::recv(&client, &mut hello, rustix::net::RecvFlags::empty()).unwrap();
+                let welcome = Reply::Welcome { mode: 0, slots: 2 }.encode();
+                let flags = rustix::net::SendFlags::NOSIGNAL;
+                rustix::net::send(&client, welcome.bytes(), flags).unwrap();
+            });
+            let terms = Terms {
+                slots: 2,
+                policy: 0,
+                budget_ns: 1_000_000,
+                grace_ns: 1_000_000,
+            };
+            client::join(&path, terms).unwrap_err()
+        });
+        assert!(is_for_now(&error), "{error}");
     }
 }
