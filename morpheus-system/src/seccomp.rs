@@ -4,12 +4,14 @@
 //! unit does that to `sched_setattr`. So where the calling thread has a filter, a child process makes the call first, in a form
 //! that changes nothing. A call that kills the child is never made by the process, as if the kernel had refused it.
 //!
-//! The first answer about a call is the answer for the whole process. A filter that is installed later, or for another thread
+//! The first answer about a call is the answer for the whole process. Where the system has no child at the moment there is none yet: the call
+//! is not made, and the question is answered a second later at the earliest. A filter that is installed later, or for another thread
 //! alone, is not known. A process without a filter reads one file. A process with a filter starts one child, and where the filter kills
 //! two for each call.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use crate::clock;
 use crate::signals::Blocked;
 use crate::threads::status_field;
 
@@ -29,8 +31,60 @@ pub enum Call {
 const UNKNOWN: u8 = 0;
 const ALLOWED: u8 = 1;
 const REFUSED: u8 = 2;
-/// By [`Call`]: [`UNKNOWN`], [`ALLOWED`] or [`REFUSED`].
-static ANSWERS: [AtomicU8; 4] = [const { AtomicU8::new(UNKNOWN) }; 4];
+/// The pause after a question for which the system had no child.
+const NO_CHILD_NS: u64 = 1_000_000_000;
+
+/// What is known of the calls.
+struct Answers {
+    /// By [`Call`]: [`UNKNOWN`], [`ALLOWED`] or [`REFUSED`].
+    calls: [AtomicU8; 4],
+    /// When to try to find more out, on the clock of [`clock::now_ns`].
+    next_try_ns: AtomicU64,
+}
+
+static ANSWERS: Answers = Answers::new();
+
+impl Answers {
+    const fn new() -> Answers {
+        Answers {
+            calls: [const { AtomicU8::new(UNKNOWN) }; 4],
+            next_try_ns: AtomicU64::new(0),
+        }
+    }
+
+    fn of(&self, call: Call) -> u8 {
+        // Relaxed, and no partner is needed, here and below: the word is all that there is to know. Threads that ask at the same
+        // time each find out for themselves, because a lock would stay locked in a child that another thread forks meanwhile.
+        self.calls[call as usize].load(Ordering::Relaxed)
+    }
+
+    /// Notes an answer where there is none yet: an error may have come first.
+    fn note(&self, call: Call, answer: u8) {
+        let place = &self.calls[call as usize];
+        let _ = place.compare_exchange(UNKNOWN, answer, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Finds out about a call, and about all where none kills. `are_survived` has no answer where there is no child to try them: then
+    /// nothing is noted.
+    fn find_out(&self, call: Call, are_survived: impl Fn(&[Call]) -> Option<bool>) {
+        let answer = match are_survived(&Call::ALL) {
+            Some(true) => {
+                Call::ALL.iter().for_each(|&call| self.note(call, ALLOWED));
+                return;
+            }
+            Some(false) => are_survived(&[call]),
+            None => None,
+        };
+        match answer {
+            Some(true) => self.note(call, ALLOWED),
+            Some(false) => self.note(call, REFUSED),
+            None => {
+                let next_try_ns = clock::now_ns() + NO_CHILD_NS;
+                self.next_try_ns.store(next_try_ns, Ordering::Relaxed);
+            }
+        }
+    }
+}
 
 impl Call {
     const ALL: [Call; 4] = [
@@ -43,33 +97,21 @@ impl Call {
     /// Whether the call may be made. The kernel may still refuse it with an error. The first question is answered for all calls, where
     /// no filter kills for any of them.
     pub fn is_allowed(self) -> bool {
-        // Relaxed, and no partner is needed, here and below: the word is all that there is to know. Threads that ask at the same
-        // time each find out for themselves, because a lock would stay locked in a child that another thread forks meanwhile.
-        match ANSWERS[self as usize].load(Ordering::Relaxed) {
-            ALLOWED => true,
-            REFUSED => false,
-            _ if !may_have_filter() || are_survived(&Call::ALL) => {
-                Call::ALL.iter().for_each(|call| call.answer(ALLOWED));
-                ANSWERS[self as usize].load(Ordering::Relaxed) == ALLOWED
-            }
-            _ => {
-                let is_allowed = are_survived(&[self]);
-                self.answer(if is_allowed { ALLOWED } else { REFUSED });
-                is_allowed
-            }
+        let is_known = ANSWERS.of(self) != UNKNOWN;
+        if !is_known && clock::now_ns() >= ANSWERS.next_try_ns.load(Ordering::Relaxed) {
+            let has_no_filter = !may_have_filter();
+            ANSWERS.find_out(self, |calls| match has_no_filter {
+                true => Some(true),
+                false => are_survived(calls),
+            });
         }
-    }
-
-    /// Notes an answer where there is none yet: an error may have come first.
-    fn answer(self, answer: u8) {
-        let place = &ANSWERS[self as usize];
-        let _ = place.compare_exchange(UNKNOWN, answer, Ordering::Relaxed, Ordering::Relaxed);
+        ANSWERS.of(self) == ALLOWED
     }
 
     /// Notes that the kernel refuses the call to the process with an error: it is not made again.
     pub fn note_refusal(self) {
         // Relaxed, as above.
-        ANSWERS[self as usize].store(REFUSED, Ordering::Relaxed);
+        ANSWERS.calls[self as usize].store(REFUSED, Ordering::Relaxed);
     }
 
     /// Makes the call in a form that changes nothing, or changes this process alone, which is a child that ends.
@@ -96,8 +138,9 @@ impl Call {
     }
 }
 
-/// Makes the calls in a child process. Returns whether the child went on after them; false also where there is no child.
-fn are_survived(calls: &[Call]) -> bool {
+/// Makes the calls in a child process. Returns whether the child went on after them; false also where a filter refuses a child, and
+/// None where the system has none at this moment.
+fn are_survived(calls: &[Call]) -> Option<bool> {
     // The child has the handlers of the application, which must not run twice.
     let _blocked = Blocked::begin();
     // SAFETY: without flags and a stack the call is a fork. The child makes only calls that are allowed in a signal handler,
@@ -105,7 +148,11 @@ fn are_survived(calls: &[Call]) -> bool {
     match unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) } {
         0 => make_and_end(calls),
         child @ 1.. => has_exited(child as libc::pid_t),
-        _ => false,
+        _ => {
+            // At a limit of processes or of memory.
+            let error = std::io::Error::last_os_error().raw_os_error();
+            (!matches!(error, Some(libc::EAGAIN | libc::ENOMEM))).then_some(false)
+        }
     }
 }
 
@@ -119,17 +166,17 @@ fn make_and_end(calls: &[Call]) -> ! {
     unsafe { libc::_exit(0) }
 }
 
-/// Waits for a child that gives no signal at its end. Returns whether it ended by itself.
-fn has_exited(child: libc::pid_t) -> bool {
+/// Waits for a child that gives no signal at its end. Returns whether it ended by itself; None where the application waited for it.
+fn has_exited(child: libc::pid_t) -> Option<bool> {
     let mut status = 0;
     loop {
         // SAFETY: `status` is writable, and the child is this process's.
         let waited = unsafe { libc::waitpid(child, &raw mut status, libc::__WALL) };
         if waited == child {
-            return libc::WIFEXITED(status);
+            return Some(libc::WIFEXITED(status));
         }
         if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
-            return false;
+            return None;
         }
     }
 }
@@ -161,9 +208,26 @@ mod tests {
 
     #[test]
     fn each_call_is_survived_and_changes_nothing() {
-        assert!(may_have_filter() || are_survived(&Call::ALL));
+        let is_survived = |calls: &[Call]| may_have_filter() || are_survived(calls) == Some(true);
+        assert!(is_survived(&Call::ALL));
         for call in Call::ALL {
-            assert!(may_have_filter() || are_survived(&[call]), "{call:?}");
+            assert!(is_survived(&[call]), "{call:?}");
         }
+    }
+
+    #[test]
+    fn a_lack_of_children_is_no_answer() {
+        let (one, other) = (Call::SetPriority, Call::ReadMemory);
+        let answers = Answers::new();
+        answers.find_out(one, |_| None);
+        assert_eq!(answers.of(one), UNKNOWN);
+        assert!(answers.next_try_ns.load(Ordering::Relaxed) > 0);
+        // The last child is the one for all calls.
+        answers.find_out(one, |calls| (calls.len() > 1).then_some(false));
+        assert_eq!(answers.of(one), UNKNOWN);
+        answers.find_out(one, |_| Some(false));
+        assert_eq!((answers.of(one), answers.of(other)), (REFUSED, UNKNOWN));
+        answers.find_out(other, |_| Some(true));
+        assert_eq!((answers.of(one), answers.of(other)), (REFUSED, ALLOWED));
     }
 }
