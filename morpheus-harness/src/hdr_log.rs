@@ -113,7 +113,7 @@ pub fn read(text: &[u8]) -> Result<Vec<(String, Latencies)>, String> {
             .deserialize(&mut bytes.as_slice())
             .map_err(|error| no_log(&format!("{error:?}")))?;
         let tag = interval.tag().map_or("histogram", |tag| tag.as_str());
-        named(&mut found, tag).add_counts(&counts);
+        named(&mut found, tag.to_owned()).add_counts(&counts);
     }
     if found.is_empty() {
         return Err(no_log("there is no histogram in it"));

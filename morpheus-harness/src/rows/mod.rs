@@ -400,16 +400,12 @@ pub fn means(
     counts: impl Fn(&str) -> bool,
     limit: impl Fn(&Row) -> Option<Limit>,
 ) -> Vec<Row> {
-    let mut groups: Vec<Vec<&Row>> = Vec::new();
-    let with_ratio = rows.iter().filter(|row| row.ratio.is_some());
-    for row in with_ratio.filter(|row| counts(&row.case)) {
-        let group = groups.iter_mut().find(|group| is_alike(group[0], row));
-        match group {
-            Some(group) => group.push(row),
-            None => groups.push(vec![row]),
-        }
-    }
-    let most = groups.iter().map(Vec::len).max().unwrap_or(0);
+    let counted = rows.iter().filter(|row| counts(&row.case));
+    // The same figure of the same contender against the same other one.
+    let groups = view::grouped(counted, |row| {
+        Some((&row.contender, &row.figure, view::to(row)?))
+    });
+    let most = groups.iter().map(|(_, group)| group.len()).max();
     let of = |group: &Vec<&Row>| {
         let over = |part: fn(&Pairs) -> &Vec<f64>| {
             let all = group.iter().filter_map(|row| row.ratio.as_ref());
@@ -426,13 +422,9 @@ pub fn means(
         row.ratio = Some(Ratio::new(to, pairs, limit(first)));
         Some(row)
     };
-    let whole = groups.iter().filter(|group| group.len() == most);
+    let whole = groups.iter().map(|(_, group)| group);
+    let whole = whole.filter(|group| Some(group.len()) == most);
     whole.filter_map(of).collect()
-}
-
-/// Whether two rows are the same figure of the same contender against the same other one.
-fn is_alike(a: &Row, b: &Row) -> bool {
-    a.contender == b.contender && a.figure == b.figure && view::to(a) == view::to(b)
 }
 
 /// The geometric mean of the cases' ratios, as a difference from 1, in each round that all of them have.

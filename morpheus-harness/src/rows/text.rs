@@ -23,16 +23,14 @@ pub fn tables(rows: &[Row]) -> String {
         text += &lines(own.iter().filter_map(|row| held(row)));
     }
     for (to, own) in view::with_ratio(rows) {
-        let contenders = view::contenders(&own);
+        let contenders = view::by_contender(&own);
         if let ([figure], 2..) = (&view::figures(&own)[..], contenders.len()) {
             text += &format!("\n{figure} against {to}\n");
             text += &side_by_side(rows, &own, to, figure);
             text += &lines(limits(&own));
             continue;
         }
-        for contender in contenders {
-            let own = own.iter().copied();
-            let own: Vec<&Row> = own.filter(|row| row.contender == contender).collect();
+        for (contender, own) in contenders {
             text +=
                 &format!("\n{contender} against {to}, whose own figures stand before the ratios\n");
             for (cases, figures) in view::tables(&own) {
@@ -192,22 +190,15 @@ pub fn limits<'a>(rows: &[&'a Row]) -> Vec<String> {
         let limit = row.ratio.as_ref()?.limit?;
         Some((&row.contender, &row.figure, limit))
     };
-    let groups = view::distinct(rows.iter().copied().filter_map(group));
-    let line = |of| {
-        let own = || {
-            rows.iter()
-                .copied()
-                .filter(move |row| group(row) == Some(of))
-        };
+    let line = |((contender, figure, limit), own): ((&str, &str, Limit), Vec<&Row>)| {
         let with = |judged: Bar| -> Vec<&str> {
-            let is = |row: &&Row| {
+            let is = |row: &&&Row| {
                 let ratio = row.ratio.as_ref();
                 ratio.is_some_and(|ratio| ratio.judged == Some(judged))
             };
-            own().filter(is).map(|row| row.case.as_str()).collect()
+            own.iter().filter(is).map(|row| row.case.as_str()).collect()
         };
-        let (contender, figure, limit) = of;
-        let (met, all) = (with(Bar::Met).len(), own().count());
+        let (met, all) = (with(Bar::Met).len(), own.len());
         let mut line =
             format!("{contender}, {figure} {limit} times as much: met by {met} of {all}");
         for judged in [Bar::Missed, Bar::Undecided] {
@@ -218,6 +209,7 @@ pub fn limits<'a>(rows: &[&'a Row]) -> Vec<String> {
         }
         line + "."
     };
+    let groups = view::grouped(rows.iter().copied(), group);
     groups.into_iter().map(line).collect()
 }
 

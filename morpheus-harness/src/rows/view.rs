@@ -14,14 +14,25 @@ pub fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
     distinct
 }
 
-/// The value of this name among all; the default, added, where it is new.
-pub fn named<'a, T: Default>(all: &'a mut Vec<(String, T)>, name: &str) -> &'a mut T {
-    let known = all.iter().position(|(other, _)| other == name);
+/// The value of this key among all; the default, added, where it is new.
+pub fn named<K: PartialEq, T: Default>(all: &mut Vec<(K, T)>, key: K) -> &mut T {
+    let known = all.iter().position(|(other, _)| *other == key);
     let place = known.unwrap_or_else(|| {
-        all.push((name.to_owned(), T::default()));
+        all.push((key, T::default()));
         all.len() - 1
     });
     &mut all[place].1
+}
+
+/// All that have a key, by that: keys, and what has the same one, in the order in which they come first.
+pub fn grouped<T: Copy, K: PartialEq>(
+    all: impl IntoIterator<Item = T>,
+    key: impl Fn(T) -> Option<K>,
+) -> Vec<(K, Vec<T>)> {
+    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
+    let keyed = all.into_iter().filter_map(|one| Some((key(one)?, one)));
+    keyed.for_each(|(key, one)| named(&mut groups, key).push(one));
+    groups
 }
 
 /// The cases of these rows.
@@ -40,15 +51,16 @@ pub fn contenders<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     distinct(rows.iter().map(|row| row.contender.as_str()))
 }
 
+/// These rows, by their contender.
+pub fn by_contender<'a>(rows: &[&'a Row]) -> Vec<(&'a str, Vec<&'a Row>)> {
+    grouped(rows.iter().copied(), |row| Some(row.contender.as_str()))
+}
+
 /// The figures of these rows, in the order of the contender that has most of them.
 pub fn figures<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
-    let of = |contender: &'a str| -> Vec<&'a Row> {
-        let rows = rows.iter().copied();
-        rows.filter(|row| row.contender == contender).collect()
-    };
-    let mut contenders: Vec<Vec<&Row>> = contenders(rows).into_iter().map(of).collect();
-    contenders.sort_by_key(|own| std::cmp::Reverse(own.len()));
-    let rows = contenders.into_iter().flatten();
+    let mut contenders = by_contender(rows);
+    contenders.sort_by_key(|(_, own)| std::cmp::Reverse(own.len()));
+    let rows = contenders.into_iter().flat_map(|(_, own)| own);
     distinct(rows.map(|row| row.figure.as_str()))
 }
 
@@ -70,19 +82,14 @@ pub fn find<'a>(
 
 /// The cases in which no contender has a ratio, each with its rows.
 pub fn without_ratio(rows: &[Row]) -> Vec<(&str, Vec<&Row>)> {
-    let of_case = |case| -> Vec<&Row> { rows.iter().filter(|row| row.case == case).collect() };
-    let cases = distinct(rows.iter().map(|row| row.case.as_str()));
-    let cases = cases.into_iter().map(|case| (case, of_case(case)));
+    let mut cases = grouped(rows, |row| Some(row.case.as_str()));
+    cases.retain(|(_, own)| own.iter().all(|row| row.ratio.is_none()));
     cases
-        .filter(|(_, own)| own.iter().all(|row| row.ratio.is_none()))
-        .collect()
 }
 
 /// The rows with ratios, by the contender that the ratios are to.
 pub fn with_ratio(rows: &[Row]) -> Vec<(&str, Vec<&Row>)> {
-    let own = |other| -> Vec<&Row> { rows.iter().filter(|row| to(row) == Some(other)).collect() };
-    let others = distinct(rows.iter().filter_map(to)).into_iter();
-    others.map(|other| (other, own(other))).collect()
+    grouped(rows, to)
 }
 
 /// The tables of these rows, as cases and figures: the figures that most cases have are in one table, and each of the others has

@@ -28,7 +28,7 @@ pub fn section(object: &Value) -> Section {
             interval,
             ..Row::default()
         };
-        named(&mut groups, group).push(row);
+        named(&mut groups, group.to_owned()).push(row);
     }
     let groups = groups
         .into_iter()

@@ -32,9 +32,7 @@ pub fn section(object: &Value, bench: &str) -> Section {
     let rows: Vec<Row> = list(object, "rows").iter().filter_map(typed).collect();
     let with_ratio: Vec<&Row> = rows.iter().filter(|row| row.ratio.is_some()).collect();
     let figures = view::figures(&with_ratio);
-    for of in view::distinct(with_ratio.iter().map(|row| kind(row))) {
-        let own = with_ratio.iter().copied().filter(|row| kind(row) == of);
-        let own: Vec<&Row> = own.collect();
+    for (of, own) in view::grouped(with_ratio, |row| Some(kind(row))) {
         let slot = figures.iter().position(|figure| *figure == of[2]);
         let about = |case: &str| what_happens(object, case);
         section
@@ -60,22 +58,21 @@ pub fn section(object: &Value, bench: &str) -> Section {
 
 /// The percentile curves of all contenders of a case, for each latency.
 fn curves(rows: &[Row]) -> Vec<Figure> {
-    let latencies = rows.iter().filter(|row| row.curve.len() > 1);
-    let latency = |row: &Row| Some((row.case.clone(), row.figure.strip_suffix(P50)?.to_owned()));
-    let all = view::distinct(latencies.clone().filter_map(latency));
-    let figure = |of: (String, String)| {
-        let own = latencies
-            .clone()
-            .filter(|row| latency(row).as_ref() == Some(&of));
+    let with_curve = rows.iter().filter(|row| row.curve.len() > 1);
+    let latencies = view::grouped(with_curve, |row| {
+        Some((&row.case, row.figure.strip_suffix(P50)?))
+    });
+    let figure = |((case, latency), own): ((&String, &str), Vec<&Row>)| {
+        let own = own.iter();
         let curves = own.map(|row| (row.contender.clone(), points(&row.curve)));
         Figure {
-            title: format!("{}: {}", of.0, of.1),
+            title: format!("{case}: {latency}"),
             caption: format!("Percentiles. {PERCENTILES}"),
             plot: lines(Across::Percentiles, Unit::Time, curves.collect()),
             table: Table::default(),
         }
     };
-    all.into_iter().map(figure).collect()
+    latencies.into_iter().map(figure).collect()
 }
 
 /// Points of a percentile curve that may have been measured.
@@ -95,8 +92,7 @@ fn courses(object: &Value) -> Vec<Figure> {
         let sane = points.filter(|(at, y)| is_sane(*at) && is_sane(*y));
         (course.contender.clone(), thinned(sane.collect()))
     };
-    let figure = |title: &str| {
-        let own: Vec<&Course> = all.iter().filter(|course| course.title == title).collect();
+    let figure = |(title, own): (&String, Vec<&Course>)| {
         let plot = lines(Across::Time, own[0].unit, own.iter().map(line).collect())?;
         Some(Figure {
             title: title.into(),
@@ -105,7 +101,7 @@ fn courses(object: &Value) -> Vec<Figure> {
             table: Table::default(),
         })
     };
-    let titles = view::distinct(all.iter().map(|course| course.title.as_str()));
+    let titles = view::grouped(&all, |course| Some(&course.title));
     titles.into_iter().filter_map(figure).collect()
 }
 
