@@ -32,7 +32,11 @@ pub fn section(object: &Value, bench: &str) -> Section {
     let rows: Vec<Row> = list(object, "rows").iter().filter_map(typed).collect();
     let with_ratio: Vec<&Row> = rows.iter().filter(|row| row.ratio.is_some()).collect();
     let figures = view::figures(&with_ratio);
-    for (of, own) in view::grouped(with_ratio, |row| Some(kind(row))) {
+    // The contender, the one that it is compared with, and the figure.
+    let kinds = view::grouped(with_ratio, |row| {
+        Some([row.contender.as_str(), view::to(row)?, row.figure.as_str()])
+    });
+    for (of, own) in kinds {
         let slot = figures.iter().position(|figure| *figure == of[2]);
         let about = |case: &str| what_happens(object, case);
         section
@@ -150,15 +154,6 @@ fn in_turns(case: &str, about: String, own: &[&Row]) -> Figure {
         plot: plot_of(unit, None, vec![(String::new(), coloured(marks))]),
         table,
     }
-}
-
-/// The contender, the one that it is compared with, and the figure.
-fn kind(row: &Row) -> [&str; 3] {
-    [
-        row.contender.as_str(),
-        view::to(row).unwrap_or_default(),
-        row.figure.as_str(),
-    ]
 }
 
 fn figure(
