@@ -19,6 +19,7 @@ use clap::Parser;
 use serde_json::Value;
 
 use crate::progress::Progress;
+use crate::rows::view;
 use crate::unit::Unit;
 use crate::{figures, report};
 use config::Options;
@@ -199,39 +200,29 @@ fn facts(host: &Value) -> Vec<(String, String)> {
 
 /// The machines of all files: those that agree in everything but the load and what was read by chance are one.
 fn machines(sections: &[(String, Section)]) -> Vec<Machine> {
-    fn but_the_clock(facts: &[(String, String)]) -> impl Iterator<Item = &(String, String)> {
-        facts.iter().filter(|(name, _)| name != "Clock")
-    }
-    let mut machines: Vec<(Machine, Vec<f64>)> = Vec::new();
-    for (file, section) in sections {
-        let Some(host) = &section.host else {
-            continue;
-        };
-        let facts = facts(host);
-        let same = |(machine, _): &(Machine, Vec<f64>)| {
-            but_the_clock(&machine.facts).eq(but_the_clock(&facts))
-        };
-        let place = machines.iter().position(same).unwrap_or_else(|| {
-            let files = Vec::new();
-            machines.push((Machine { facts, files }, Vec::new()));
-            machines.len() - 1
-        });
-        let (machine, loads) = &mut machines[place];
-        if !machine.files.contains(file) {
-            machine.files.push(file.clone());
-        }
-        loads.extend(claims::number(host, "load"));
-    }
-    let with_load = |(mut machine, loads): (Machine, Vec<f64>)| {
-        let load = extremes(&loads).map(|(low, high)| match high - low < 0.005 {
+    let hosts = sections
+        .iter()
+        .filter_map(|(file, section)| Some((file, section.host.as_ref()?)));
+    let but_the_clock = |(_, host): (&String, &Value)| {
+        let mut facts = facts(host);
+        facts.retain(|(name, _)| name != "Clock");
+        Some(facts)
+    };
+    let machine = |own: Vec<(&String, &Value)>| {
+        let loads = own.iter();
+        let loads = loads.filter_map(|(_, host)| claims::number(host, "load"));
+        let load = extremes(&loads.collect::<Vec<_>>());
+        let load = load.map(|(low, high)| match high - low < 0.005 {
             true => format!("{low:.2}"),
             false => format!("{low:.2} to {high:.2}"),
         });
-        let load = load.map(|load| ("Load before each".into(), load));
-        machine.facts.extend(load);
-        machine
+        let mut facts = facts(own[0].1);
+        facts.extend(load.map(|load| ("Load before each".into(), load)));
+        let files = view::distinct(own.iter().map(|(file, _)| (*file).clone()));
+        Machine { facts, files }
     };
-    machines.into_iter().map(with_load).collect()
+    let groups = view::grouped(hosts, but_the_clock);
+    groups.into_iter().map(|(_, own)| machine(own)).collect()
 }
 
 #[cfg(test)]
