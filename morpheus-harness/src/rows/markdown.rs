@@ -56,14 +56,10 @@ pub fn chosen(rows: &[Row], figures: &[&str]) -> Result<String, String> {
     let cell = |contender: &str, (case, figure): &(&str, &str)| {
         view::median(find(rows, case, contender, figure))
     };
-    let mut table = vec![
-        std::iter::once(String::new())
-            .chain(columns.iter().map(named))
-            .collect(),
-    ];
+    let mut table = vec![view::line("", columns.iter().map(named))];
     for contender in contenders {
         let cells = columns.iter().map(|column| cell(contender, column));
-        table.push(std::iter::once(contender.to_owned()).chain(cells).collect());
+        table.push(view::line(contender, cells));
     }
     if columns.len() > MOST_FIGURES {
         table = transposed(&table);
@@ -135,12 +131,8 @@ fn shown(ratio: &Ratio, with_interval: bool) -> String {
 fn in_turns(case: &str, own: &[&Row]) -> String {
     let mut figures = view::figures(own);
     figures.truncate(MOST_FIGURES);
-    let first = |name: &str| std::iter::once(name.to_owned());
-    let mut table = vec![
-        first(case)
-            .chain(figures.iter().map(|figure| (*figure).to_owned()))
-            .collect(),
-    ];
+    let heads = figures.iter().map(|figure| (*figure).to_owned());
+    let mut table = vec![view::line(case, heads)];
     for contender in view::contenders(own) {
         let row = |figure: &&str| find(own.iter().copied(), case, contender, figure);
         let cells = figures.iter().map(|figure| {
@@ -153,7 +145,7 @@ fn in_turns(case: &str, own: &[&Row]) -> String {
                 _ => view::median(row),
             }
         });
-        table.push(first(contender).chain(cells).collect());
+        table.push(view::line(contender, cells));
     }
     written(&table)
 }

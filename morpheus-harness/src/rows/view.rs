@@ -113,6 +113,11 @@ pub fn tables<'a>(rows: &[&'a Row]) -> Vec<(Vec<&'a str>, Vec<&'a str>)> {
     common.into_iter().chain(rare).collect()
 }
 
+/// A line of a table: a name, and the cells behind it.
+pub fn line(name: &str, cells: impl IntoIterator<Item = String>) -> Vec<String> {
+    std::iter::once(name.to_owned()).chain(cells).collect()
+}
+
 /// The heads of a table of findings.
 pub const FINDINGS: [&str; 6] = ["", "load and figure", "there", "×", "A/A", ""];
 

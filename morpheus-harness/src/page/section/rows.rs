@@ -132,9 +132,7 @@ fn in_turns(case: &str, about: String, own: &[&Row]) -> Figure {
         let first = figures.first().and_then(|figure| find(contender, figure));
         let spread = first.filter(|_| with_spread).map(view::spread);
         let cells = shown.chain(spread.into_iter().flatten());
-        table
-            .rows
-            .push(std::iter::once(contender.to_owned()).chain(cells).collect());
+        table.rows.push(view::line(contender, cells));
         marks.push(Mark {
             label: contender.into(),
             value: first.and_then(|row| row.median),
