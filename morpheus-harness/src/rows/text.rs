@@ -71,19 +71,15 @@ fn in_turns(case: &str, own: &[&Row]) -> String {
     for (figure, place) in figures.iter().zip(0..) {
         table.column(figure, place, cells(figure, view::median));
     }
-    let Some(first) = figures.first() else {
-        return table.render(WIDTH);
-    };
     if view::has_room(own) {
-        let rows = own.iter().filter(|row| row.figure == *first);
-        let spreads: Vec<[String; 5]> = rows.map(|row| view::spread(row)).collect();
+        let spreads: Vec<[String; 5]> = own.iter().map(|row| view::spread(row)).collect();
         for (column, head) in view::SPREAD.into_iter().enumerate() {
             let cells = spreads.iter().map(|spread| spread[column].clone());
             table.column(head, 1, cells.collect());
         }
     } else if own.iter().any(|row| row.low.is_some()) {
-        let head = format!("95 % of {first}");
-        table.column(&head, INTERVAL, cells(first, view::interval));
+        let head = format!("95 % of {}", figures[0]);
+        table.column(&head, INTERVAL, cells(figures[0], view::interval));
     }
     table.render(WIDTH)
 }
