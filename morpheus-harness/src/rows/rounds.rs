@@ -86,10 +86,7 @@ impl<M> Rounds<M> {
         places: impl Iterator<Item = Place>,
         mut measure: impl FnMut(Place) -> Result<M, String>,
     ) -> Result<(), String> {
-        for place in places {
-            if interrupt::happened() {
-                break;
-            }
+        for place in interrupt::until(places) {
             match measure(place) {
                 Ok(measured) => self.add(place, measured),
                 Err(_) if interrupt::happened() => break,
