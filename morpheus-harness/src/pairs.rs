@@ -72,13 +72,10 @@ impl Pairs {
     /// The verdict on these pairs.
     pub fn verdict(&self) -> Verdict {
         let pairs = self.differences.len().min(self.control.len());
-        let medians = (Median::of(&self.differences), Median::of(&self.control));
-        let (Some(difference), Some(control)) = medians else {
+        let medians = Median::of(&self.differences).zip(Median::of(&self.control));
+        let Some((difference, control)) = medians.filter(|_| pairs >= LEAST_PAIRS) else {
             return Verdict::TooFew { pairs };
         };
-        if pairs < LEAST_PAIRS {
-            return Verdict::TooFew { pairs };
-        }
         let noise = control.low.abs().max(control.high.abs());
         if difference.low > noise || difference.high < -noise {
             Verdict::Differs { difference, noise }
