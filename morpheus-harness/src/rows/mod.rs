@@ -80,11 +80,10 @@ impl<M> Figure<M> {
 
     /// The figure of a measurement.
     pub fn value(&self, measured: &M) -> Option<f64> {
-        let (summary, part) = match self.of {
-            Of::Number(of) => return of(measured),
-            Of::Latency(of, part) => (of(measured)?, part),
-        };
-        part.of(summary)
+        match self.of {
+            Of::Number(of) => of(measured),
+            Of::Latency(of, part) => part.of(of(measured)?),
+        }
     }
 
     /// Whether it is only known to be at least this: what was waited for did not come before the end.
