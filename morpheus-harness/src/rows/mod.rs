@@ -383,13 +383,10 @@ pub fn against(
     named: (&str, Unit),
     of: fn(f64, f64) -> f64,
 ) -> Vec<Row> {
-    let with = |row: &&Row| row.figure == figure;
-    let Some(to) = rows.iter().filter(with).find(|row| row.contender == other) else {
-        return Vec::new();
-    };
-    let all = rows.iter().filter(with);
-    let others = all.filter(|row| row.contender != other);
-    others.filter_map(|row| row.over(to, named, of)).collect()
+    let all = rows.iter().filter(|row| row.figure == figure);
+    let (to, others): (Vec<&Row>, Vec<&Row>) = all.partition(|row| row.contender == other);
+    let over = |row: &Row| row.over(to.first()?, named, of);
+    others.into_iter().filter_map(over).collect()
 }
 
 /// Geometric means of ratios over the cases that `counts`: for each contender and each figure that all of these cases have.
