@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The unit of a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
     /// Time in nanoseconds.
@@ -19,6 +19,7 @@ pub enum Unit {
     /// Bytes that pass, in powers of ten, as rates are given.
     BytesPassed,
     /// Whatever is counted.
+    #[default]
     Count,
 }
 

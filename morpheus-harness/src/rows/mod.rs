@@ -121,7 +121,7 @@ macro_rules! latency_figures {
 const LEAST_ROUNDS: usize = 3;
 
 /// One figure of one contender in one case.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The case.
     pub case: String,
@@ -240,15 +240,7 @@ impl Row {
             low: interval.map(|interval| interval.low),
             high: interval.map(|interval| interval.high),
             rounds,
-            bounds: Vec::new(),
-            censored: 0,
-            bounded: 0,
-            bound: Bound::EXACT,
-            curve: Vec::new(),
-            limit: None,
-            judged: None,
-            ratio: None,
-            finding: None,
+            ..Self::default()
         }
     }
 
