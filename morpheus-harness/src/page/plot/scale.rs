@@ -126,16 +126,11 @@ impl Scale {
                 .filter(within)
                 .collect()
         };
-        let all = of(&STEPS, 1);
-        let some = of(&[1.0, 3.0], 1);
-        if all.len() <= wanted + 1 {
-            return all;
-        }
-        if some.len() <= wanted + 1 {
-            return some;
-        }
-        let every = (1..20).find(|every| of(&[1.0], *every).len() <= wanted + 1);
-        of(&[1.0], every.unwrap_or(20))
+        let dense = [of(&STEPS, 1), of(&[1.0, 3.0], 1)];
+        let sparse = (1..20).map(|every| of(&[1.0], every));
+        let mut all = dense.into_iter().chain(sparse);
+        let fitting = all.find(|ticks| ticks.len() <= wanted + 1);
+        fitting.unwrap_or_else(|| of(&[1.0], 20))
     }
 }
 
