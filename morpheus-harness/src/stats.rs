@@ -42,10 +42,7 @@ impl Spread {
         let last = sorted.len().checked_sub(1)?;
         let at = |share: f64| {
             let place = share * last as f64;
-            let (below, above) = (
-                sorted[place.floor() as usize],
-                sorted[place.ceil() as usize],
-            );
+            let [below, above] = [place.floor(), place.ceil()].map(|place| sorted[place as usize]);
             below + (above - below) * place.fract()
         };
         Some(Self {
