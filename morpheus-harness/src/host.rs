@@ -1,7 +1,6 @@
 //! Facts about the machine that a reader needs to judge a figure.
 
 use std::fs;
-use std::io::Read;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -133,10 +132,8 @@ pub fn preemption() -> Option<String> {
 /// The kernel tells the limit as four bytes; 2,000 s is its word for none.
 fn idle_limit_us() -> Option<u32> {
     const NO_LIMIT_US: u32 = 2_000_000_000;
-    let mut bytes = [0; 4];
-    let mut file = fs::File::open("/dev/cpu_dma_latency").ok()?;
-    file.read_exact(&mut bytes).ok()?;
-    let limit = u32::from_ne_bytes(bytes);
+    let bytes = fs::read("/dev/cpu_dma_latency").ok()?;
+    let limit = u32::from_ne_bytes(bytes.try_into().ok()?);
     (limit < NO_LIMIT_US).then_some(limit)
 }
 
