@@ -65,11 +65,9 @@ fn fixed(name: &str) -> Option<usize> {
         "morpheus" | "scx_morpheus" => Some(0),
         "smol" | "scx_bpfland" => Some(2),
         "go" => Some(3),
-        "default/lazy" => Some(1),
-        "default/full" => Some(4),
+        "default/lazy" | "liar" => Some(1),
+        "default/full" | "hog" => Some(4),
         "nobody" => Some(6),
-        "hog" => Some(4),
-        "liar" => Some(1),
         _ => name.strip_prefix("tokio").map(tokio),
     }
 }
