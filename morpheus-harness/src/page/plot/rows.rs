@@ -98,11 +98,7 @@ pub fn draw(plot: &Rows) -> Drawing {
             drawing.text((0.0, baseline), &label, TEXT, Anchor::Start, Ink::Text);
             let text = number(row, plot.unit);
             let place = (WIDTH, middle + 0.36 * TEXT);
-            let ink = if row.value.is_some() {
-                Ink::Text
-            } else {
-                Ink::Muted
-            };
+            let ink = row.value.map_or(Ink::Muted, |_| Ink::Text);
             drawing.text(place, &text, TEXT, Anchor::End, ink);
             shape(&mut drawing, row, middle, &x, as_bars, plot.unit);
             y += row_height;
