@@ -23,11 +23,9 @@ pub enum Unit {
     Count,
 }
 
-/// Units from the smallest, with what they are in the unit of the number.
-type Ladder = &'static [(f64, &'static str)];
-
 impl Unit {
-    fn ladder(self) -> Ladder {
+    /// Units from the smallest, with what they are in the unit of the number.
+    fn ladder(self) -> &'static [(f64, &'static str)] {
         match self {
             Self::Time => &[(1.0, " ns"), (1e3, " µs"), (1e6, " ms"), (1e9, " s")],
             Self::Factor => &[(1.0, "×")],
