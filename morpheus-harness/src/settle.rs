@@ -39,10 +39,9 @@ impl Settle {
     /// Whether it has.
     #[inline]
     pub fn is_settled(&self) -> bool {
-        let Some(from) = self.medians.len().checked_sub(BLOCKS) else {
+        let Some(last) = self.medians.last_chunk::<BLOCKS>() else {
             return false;
         };
-        let last = &self.medians[from..];
         let least = last.iter().copied().fold(f64::INFINITY, f64::min);
         let most = last.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         most - least <= self.tolerance * least.abs()
