@@ -174,11 +174,8 @@ impl Drawing {
     /// The same with a title, what it shows, and where it was measured: a picture that stands alone.
     pub fn framed(&self, title: &str, caption: &str, footer: &str) -> Self {
         const MARGIN: f64 = 16.0;
-        let mut framed = Self {
-            width: self.width + 2.0 * MARGIN,
-            height: 0.0,
-            shapes: Vec::new(),
-        };
+        let mut framed = Self::new(0.0);
+        framed.width = self.width + 2.0 * MARGIN;
         let mut y = MARGIN;
         for line in wrap(title, 15.0, Weight::Bold, self.width) {
             y += 15.0;
