@@ -186,19 +186,11 @@ fn is_older(program: &Path) -> bool {
 }
 
 fn commit(checkout: &Path) -> Option<String> {
+    let describe = "describe --always --dirty --abbrev=12 --exclude=*";
     let mut git = Command::new("git");
-    git.arg("-C").arg(checkout);
-    let output = git
-        .args([
-            "describe",
-            "--always",
-            "--dirty",
-            "--abbrev=12",
-            "--exclude=*",
-        ])
-        .output()
-        .ok()
-        .filter(|output| output.status.success())?;
+    git.arg("-C").arg(checkout).args(describe.split(' '));
+    let output = git.output().ok();
+    let output = output.filter(|output| output.status.success())?;
     let text = String::from_utf8(output.stdout).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
