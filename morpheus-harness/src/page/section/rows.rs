@@ -38,10 +38,9 @@ pub fn section(object: &Value, bench: &str) -> Section {
     });
     for (of, own) in kinds {
         let slot = figures.iter().position(|figure| *figure == of[2]);
-        let about = |case: &str| what_happens(object, case);
         section
             .figures
-            .push(figure(of, slot.unwrap_or(0), &own, &rows, about));
+            .push(figure(of, slot.unwrap_or(0), &own, &rows, object));
         section.notes.extend(limits(&own));
     }
     section.figures.extend(curves(&rows));
@@ -159,7 +158,7 @@ fn figure(
     slot: usize,
     own: &[&Row],
     rows: &[Row],
-    about: impl Fn(&str) -> Option<String>,
+    object: &Value,
 ) -> Figure {
     let heads = [
         "case",
@@ -184,7 +183,7 @@ fn figure(
         let interval = interval.filter(|(low, high)| is_sane(*low) && is_sane(*high));
         table.rows.push(vec![
             row.case.clone(),
-            about(&row.case).unwrap_or_else(|| "–".into()),
+            what_happens(object, &row.case).unwrap_or_else(|| "–".into()),
             median(sane(rows, &row.case, other, name)),
             Unit::Factor.show(times),
             interval.map_or("n too small".into(), |ends| Unit::Factor.range(ends)),
