@@ -134,9 +134,8 @@ fn in_turns(case: &str, own: &[&Row]) -> String {
     let heads = figures.iter().map(|figure| (*figure).to_owned());
     let mut table = vec![view::line(case, heads)];
     for contender in view::contenders(own) {
-        let row = |figure: &&str| find(own.iter().copied(), case, contender, figure);
         let cells = figures.iter().map(|figure| {
-            let row = row(figure);
+            let row = find(own.iter().copied(), case, contender, figure);
             let is_ratio = row.is_some_and(|row| row.unit == Unit::Factor);
             match view::interval(row) {
                 interval if is_ratio && !interval.is_empty() => {
