@@ -1,6 +1,5 @@
 //! Scheduling policies, and what to do when the kernel refuses one.
 
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -24,26 +23,17 @@ pub enum Policy {
     Deadline,
 }
 
-/// A policy that the calling thread did not get.
-#[derive(Debug)]
-pub struct Refused {
-    policy: Policy,
-    error: io::Error,
-}
-
 impl Policy {
     /// The kernel's name for it.
     pub fn kernel_name(self) -> String {
         format!("SCHED_{}", name_of(&self).to_uppercase())
     }
-}
 
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let policy = name_of(&self.policy);
-        write!(f, "the kernel refuses the policy {policy}")?;
-        let advice = match self.error.raw_os_error() {
-            Some(libc::EPERM) if self.policy == Policy::Deadline => {
+    /// That the kernel refuses it, for this reason, and what to do.
+    fn refused(self, error: &io::Error) -> String {
+        let refused = format!("the kernel refuses the policy {}", name_of(&self));
+        let advice = match error.raw_os_error() {
+            Some(libc::EPERM) if self == Policy::Deadline => {
                 "it needs root (CAP_SYS_NICE), a thread that may run on every CPU of its group, and in a container a \
                  share of real-time bandwidth"
             }
@@ -54,17 +44,15 @@ impl fmt::Display for Refused {
             Some(libc::EBUSY) => {
                 "deadline threads have promised away what CPU time there is; end one, or ask for a longer interval"
             }
-            Some(libc::EINVAL) if self.policy == Policy::Deadline => {
+            Some(libc::EINVAL) if self == Policy::Deadline => {
                 "its period must lie within /proc/sys/kernel/sched_deadline_period_{min,max}_us"
             }
             Some(libc::ENOSYS) => "this kernel was built without it, or a seccomp filter hides it",
-            _ => return write!(f, ": {}", self.error),
+            _ => return format!("{refused}: {error}"),
         };
-        write!(f, " ({}): {advice}", self.error)
+        format!("{refused} ({error}): {advice}")
     }
-}
 
-impl Policy {
     /// Puts the calling thread under this policy: `priority` (1 to 99) counts for `fifo` and `rr`, `period` for
     /// `deadline`, which promises a tenth of it as CPU time, and at least 20 µs where that is less than half.
     ///
@@ -72,7 +60,7 @@ impl Policy {
     ///
     /// # Errors
     /// When the kernel refuses; the text says what to do.
-    pub fn take(self, priority: u32, period: Duration) -> Result<(), Refused> {
+    pub fn take(self, priority: u32, period: Duration) -> Result<(), String> {
         const RESET_ON_FORK: u64 = 1;
         // The first version of it (48 bytes), which every kernel with the call accepts.
         // SAFETY: all zeroes are numbers.
@@ -97,11 +85,10 @@ impl Policy {
         // SAFETY: `attributes` is readable for the size that stands in it; 0 is the calling thread.
         let failed =
             unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } != 0;
-        if failed {
-            let (policy, error) = (self, io::Error::last_os_error());
-            return Err(Refused { policy, error });
+        match failed {
+            true => Err(self.refused(&io::Error::last_os_error())),
+            false => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -144,20 +131,13 @@ mod tests {
     /// Whether it may or not, the kernel is asked, and priorities beyond its range it refuses for sure.
     #[test]
     fn refusals_say_what_to_do() {
-        let taken = std::thread::spawn(|| {
-            Policy::Fifo
-                .take(1_000, Duration::ZERO)
-                .map_err(|e| e.to_string())
-        });
+        let taken = std::thread::spawn(|| Policy::Fifo.take(1_000, Duration::ZERO));
         let error = taken.join().unwrap().unwrap_err();
         assert!(
             error.starts_with("the kernel refuses the policy fifo"),
             "{error}"
         );
-        let refused = |policy, code| {
-            let error = io::Error::from_raw_os_error(code);
-            Refused { policy, error }.to_string()
-        };
+        let refused = |policy: Policy, code| policy.refused(&io::Error::from_raw_os_error(code));
         assert!(refused(Policy::Rr, libc::EPERM).contains("ulimit -r"));
         assert!(refused(Policy::Deadline, libc::EBUSY).contains("longer interval"));
     }

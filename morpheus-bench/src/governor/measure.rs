@@ -99,7 +99,7 @@ pub fn run(plan: &Plan) -> Result<Measured, String> {
     let mut series = Series::new(plan);
     match taken {
         Ok(()) => series.measured.policy = config.policy,
-        Err(error) => series.measured.refused = Some(error.to_string()),
+        Err(why) => series.measured.refused = Some(why),
     }
     while let Some(due) = series.next_due() {
         clock::sleep_until(due);

@@ -64,9 +64,7 @@ impl Sleeper {
         if let Some(cpu) = self.cpu {
             cpus::pin(cpu).map_err(|error| format!("--cpu: {error}"))?;
         }
-        self.policy
-            .take(self.priority.into(), self.interval)
-            .map_err(|refused| refused.to_string())?;
+        self.policy.take(self.priority.into(), self.interval)?;
         let interval_ns = self.interval.as_nanos() as u64;
         // Written once, so that no page fault falls into what is measured.
         let mut lateness_ns = vec![u64::MAX; expected];

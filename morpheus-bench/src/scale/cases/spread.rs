@@ -53,12 +53,7 @@ pub fn displaced(job: &Job) -> Answer {
 
 /// The life of a real-time thread, which ends with the process.
 fn displace(cpu: usize, place: u64) {
-    let first = || {
-        Policy::Fifo
-            .take(1, Duration::ZERO)
-            .map_err(|why| why.to_string())
-    };
-    if let Err(why) = cpus::pin(cpu).and_then(|()| first()) {
+    if let Err(why) = cpus::pin(cpu).and_then(|()| Policy::Fifo.take(1, Duration::ZERO)) {
         eprintln!("scale: {why}");
         return;
     }
