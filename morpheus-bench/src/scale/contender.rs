@@ -104,23 +104,12 @@ impl Contender {
         }))
     }
 
-    /// Lets it schedule, until what this returns is dropped. `directory` is [`scx::DIRECTORY`].
+    /// Lets it schedule, until what this returns is dropped: where it is a program, with arguments beside its own. `directory` is
+    /// [`scx::DIRECTORY`].
     ///
     /// # Errors
     /// When it does not start, or another one does not leave.
-    pub fn put_in_force(&self, directory: &Path) -> Result<InForce, String> {
-        self.put_in_force_with(&[], directory)
-    }
-
-    /// The same with arguments beside its own, where it is a program.
-    ///
-    /// # Errors
-    /// As of [`put_in_force`](Self::put_in_force).
-    pub fn put_in_force_with(
-        &self,
-        arguments: &[&str],
-        directory: &Path,
-    ) -> Result<InForce, String> {
+    pub fn put_in_force(&self, arguments: &[&str], directory: &Path) -> Result<InForce, String> {
         if *self != Self::Current {
             wait_until_gone(directory)?;
         }
@@ -253,7 +242,7 @@ mod tests {
     #[test]
     fn a_change_of_scheduler_is_seen() {
         let path = directory("change");
-        let mut default = Contender::Default(None).put_in_force(&path).unwrap();
+        let mut default = Contender::Default(None).put_in_force(&[], &path).unwrap();
         assert_eq!(default.check(), Ok(()));
         assert_eq!(default.ops(), None);
         load(&path, "intruder_1.0", 1);
@@ -262,7 +251,7 @@ mod tests {
             error.contains("the kernel's own, and now it is intruder_1.0"),
             "{error}"
         );
-        let mut current = Contender::Current.put_in_force(&path).unwrap();
+        let mut current = Contender::Current.put_in_force(&[], &path).unwrap();
         assert_eq!(current.ops(), Some("intruder_1.0"));
         load(&path, "intruder_1.0", 2);
         assert!(current.check().unwrap_err().contains("loaded again"));
@@ -283,7 +272,7 @@ mod tests {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(&program, mode).unwrap();
         let contender: Contender = program.display().to_string().parse().unwrap();
-        let mut in_force = contender.put_in_force(&path).unwrap();
+        let mut in_force = contender.put_in_force(&[], &path).unwrap();
         assert_eq!(in_force.check(), Ok(()));
         assert_eq!(in_force.ops(), Some("x"));
         fs::write(path.join("stop"), "").unwrap();

@@ -109,7 +109,7 @@ impl Measuring<'_> {
             Some(_) => &[features::WITHOUT_DATABASE],
             None => &[],
         };
-        let mut in_force = contender.put_in_force_with(arguments, Path::new(scx::DIRECTORY));
+        let mut in_force = contender.put_in_force(arguments, Path::new(scx::DIRECTORY));
         for case in interrupt::until(self.options.cases_under(contender, self.chosen)) {
             let what = format!("{contender}, {}, iteration {iteration}", case.name());
             self.progress.say(what.clone());
@@ -234,7 +234,7 @@ fn reload(contender: &Contender, in_force: &mut Result<InForce, String>) -> Answ
         let old = std::mem::replace(in_force, Err("it was being loaded again".into()));
         old?.check()?;
         let starting = Instant::now();
-        *in_force = contender.put_in_force(Path::new(scx::DIRECTORY));
+        *in_force = contender.put_in_force(&[], Path::new(scx::DIRECTORY));
         longest = longest.max(starting.elapsed());
         in_force.as_mut().map_err(|error| error.clone())?.check()?;
     }
