@@ -103,17 +103,12 @@ impl Crowd {
             seen: Arc::new((0..libc::CPU_SETSIZE).map(|_| AtomicU64::new(0)).collect()),
         };
         for member in members {
-            crowd.add(member)?;
+            let notes = Arc::new(Notes::default());
+            let (stop, own, seen) = (crowd.stop.clone(), notes.clone(), crowd.seen.clone());
+            let thread = thread::start(move || live(member, &stop, &own, &seen))?;
+            crowd.threads.push((notes, thread));
         }
         Ok(crowd)
-    }
-
-    fn add(&mut self, member: Member) -> Result<(), String> {
-        let notes = Arc::new(Notes::default());
-        let (stop, own, seen) = (self.stop.clone(), notes.clone(), self.seen.clone());
-        let thread = thread::start(move || live(member, &stop, &own, &seen))?;
-        self.threads.push((notes, thread));
-        Ok(())
     }
 
     /// The waits and CPU time of each thread since the last call.
