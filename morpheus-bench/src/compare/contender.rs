@@ -3,11 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use morpheus_runtime::Builder;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::runtime::Handle;
 
-use crate::executor::morpheus::{LinkName, Morpheus};
-use crate::executor::{Executor, Runtime, tokio::Tokio};
+use crate::executor::morpheus::LinkName;
+use crate::executor::{Runtime, tokio::Tokio};
 use crate::flagged;
 
 /// The end of a name that says that every task is watched.
@@ -46,20 +47,16 @@ impl Contender {
         }
         match self.runtime {
             Runtime::Morpheus | Runtime::MorpheusFlag => {
-                let morpheus = Morpheus::build_with(
-                    |builder| {
-                        builder
-                            .worker_threads(workers)
-                            .disable_lifo_slot(self.no_lifo);
-                        if let Some(spares) = self.spares {
-                            builder.max_spares(spares);
-                        }
-                    },
-                    LinkName::Watchdog,
-                    &[],
-                )?;
-                let handle = morpheus.block_on(async { Handle::current() });
-                std::mem::forget(morpheus);
+                let mut builder = Builder::new_multi_thread();
+                builder
+                    .worker_threads(workers)
+                    .disable_lifo_slot(self.no_lifo);
+                if let Some(spares) = self.spares {
+                    builder.max_spares(spares);
+                }
+                let runtime = LinkName::Watchdog.build(&mut builder)?;
+                let handle = runtime.handle().clone();
+                std::mem::forget(runtime);
                 Ok(handle)
             }
             Runtime::Tokio { .. } | Runtime::TokioTuned => {
