@@ -15,11 +15,8 @@ use crate::flagged;
 const WATCHED: &str = "-watched";
 /// The end of a name that says that no worker has a LIFO slot.
 const NO_LIFO: &str = "-no-lifo";
-/// The prefix of a number of spares, as tokio has one for its workers.
-const PLUS: &str = "morpheus+";
-/// Morpheus in a program that was built with `--cfg tokio_unstable`, and the same with a number of spares.
+/// Morpheus in a program that was built with `--cfg tokio_unstable`.
 const FLAG: &str = "morpheus-flag";
-const FLAG_PLUS: &str = "morpheus-flag+";
 /// More threads than this no runtime starts.
 const MOST_SPARES: usize = 4_000;
 
@@ -102,7 +99,8 @@ impl FromStr for Contender {
             true => Runtime::MorpheusFlag,
             false => Runtime::Morpheus,
         };
-        let after = own.strip_prefix(FLAG_PLUS).or(own.strip_prefix(PLUS));
+        // A number of spares, as tokio has one of its workers.
+        let after = own.strip_prefix(&format!("{runtime}+"));
         let spares = after.map(|number| {
             let known = number.parse().ok().filter(|n| *n <= MOST_SPARES);
             known.ok_or_else(|| {
