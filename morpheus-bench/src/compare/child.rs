@@ -7,7 +7,7 @@ use morpheus_harness::settle::Settle;
 use morpheus_harness::{clock, supervised, thread};
 use serde::{Deserialize, Serialize};
 
-use super::cases::{self, Body, Case, Done, Stage};
+use super::cases::{self, Body, Case, Stage};
 use super::contender::Contender;
 
 /// The warm-up is measured in blocks of this share of the window; it ends when three in a row agree.
@@ -87,7 +87,7 @@ fn measure(job: &Job) -> Answer {
         None => calibrate(case, &mut body, job.window_ms),
         Some(operations) => {
             let settled = warm_up(case, &mut body, operations)?;
-            let (_, mut measured) = window(&mut body, operations)?;
+            let mut measured = window(&mut body, operations)?;
             measured.settled = settled;
             Ok(measured)
         }
@@ -95,7 +95,7 @@ fn measure(job: &Job) -> Answer {
 }
 
 /// Measures one window of exactly `operations` operations, from outside.
-fn window(body: &mut Body, operations: u64) -> Result<(Done, Measurement), String> {
+fn window(body: &mut Body, operations: u64) -> Answer {
     let cpu = || clock::cpu_of_process(process::id()).map_err(|error| error.to_string());
     let before = cpu()?;
     let start = Instant::now();
@@ -108,14 +108,13 @@ fn window(body: &mut Body, operations: u64) -> Result<(Done, Measurement), Strin
             done.operations
         ));
     }
-    let measured = Measurement {
+    Ok(Measurement {
         operations,
         elapsed_ns: elapsed.as_nanos().max(1) as u64,
         cpu_ns: used.as_nanos() as u64,
         p99_ns: done.latencies.summary().p99,
         settled: false,
-    };
-    Ok((done, measured))
+    })
 }
 
 /// Blocks until their CPU time has settled: allocators, caches, connections, and what the runtime itself learns.
@@ -123,8 +122,7 @@ fn warm_up(case: &Case, body: &mut Body, operations: u64) -> Result<bool, String
     let block = (operations / BLOCKS).max(1).next_multiple_of(case.batch);
     let mut settle = Settle::new(1, TOLERANCE);
     for _ in 0..WARMUP_MOST {
-        let (_, measured) = window(body, block)?;
-        if settle.feed(measured.cpu_each()) {
+        if settle.feed(window(body, block)?.cpu_each()) {
             return Ok(true);
         }
     }
@@ -136,15 +134,15 @@ fn warm_up(case: &Case, body: &mut Body, operations: u64) -> Result<bool, String
 fn calibrate(case: &Case, body: &mut Body, window_ms: f64) -> Answer {
     let enough = (window_ms * 1e6 / ENOUGH).max(LEAST_CALIBRATION.as_nanos() as f64);
     let mut operations = case.batch;
-    let mut fastest = window(body, operations)?.1;
+    let mut fastest = window(body, operations)?;
     while (fastest.elapsed_ns as f64) < enough && operations < MOST_OPERATIONS {
         operations *= 2;
-        fastest = window(body, operations)?.1;
+        fastest = window(body, operations)?;
         for _ in 0..TRIALS {
             if (fastest.elapsed_ns as f64) < enough {
                 break;
             }
-            let again = window(body, operations)?.1;
+            let again = window(body, operations)?;
             if again.elapsed_ns < fastest.elapsed_ns {
                 fastest = again;
             }
@@ -158,6 +156,7 @@ fn calibrate(case: &Case, body: &mut Body, window_ms: f64) -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cases::Done;
     use super::*;
 
     /// A case that takes `each` for an operation, and does only this share of the operations.
