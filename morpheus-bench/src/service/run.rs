@@ -76,10 +76,7 @@ pub fn measure(options: &Options) -> Result<Envelope<Options>, String> {
     let each = AROUND + options.warmup() + options.window();
     let all = options.clients().len() * options.rounds * only.len();
     let mut progress = Progress::new(each * all as u32, options.json);
-    for clients in options.clients() {
-        if interrupt::happened() {
-            break;
-        }
+    for clients in interrupt::until(options.clients()) {
         let connections = options.connections.of_case();
         let case = format!("{clients} clients of {}{connections}", options.scene.path());
         let mut rounds = Rounds::in_turns(only.len());
