@@ -121,7 +121,7 @@ impl Session<'_> {
                 sysfs::set_governor(policies, governor)?;
             }
             let _load = placement::load(condition.load, &ready.others)?;
-            for kernel in config.kernels() {
+            for kernel in interrupt::until(config.kernels()) {
                 let what = format!("{}, {}", condition.name(), kernel.text());
                 let turn = format!("repeat {} of {}", repeat + 1, ready.repeats);
                 self.progress.say(format!("{what}, {turn}"));
@@ -137,9 +137,6 @@ impl Session<'_> {
                     break;
                 }
                 self.progress.finish_run(config.run_time());
-                if interrupt::happened() {
-                    break;
-                }
             }
         }
         Ok(())
