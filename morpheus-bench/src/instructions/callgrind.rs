@@ -73,10 +73,8 @@ fn run(out: &Path) -> Result<(), String> {
     if status.success() {
         return Ok(());
     }
-    let mut said = String::new();
-    if let Some(mut stderr) = child.stderr.take() {
-        let _ = std::io::Read::read_to_string(&mut stderr, &mut said);
-    }
+    let said = child.stderr.take().map(std::io::read_to_string);
+    let said = said.and_then(Result::ok).unwrap_or_default();
     let last = said.trim().lines().last().unwrap_or("it says nothing");
     Err(format!("valgrind: {status}: {last}"))
 }
