@@ -79,8 +79,7 @@ impl Capture {
 
 /// A file's name for some words: what is no letter, digit or dash becomes one.
 pub fn file_name(words: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    words.chars().map(plain).collect()
+    words.replace(|c: char| !c.is_ascii_alphanumeric(), "-")
 }
 
 #[cfg(test)]

@@ -88,8 +88,7 @@ fn in_order(options: &Options, number: usize) -> Vec<&Contender> {
 
 /// The same, beginning with another one each time.
 fn rotated<T>(all: &[T], by: usize) -> impl Iterator<Item = &T> {
-    let (front, back) = all.split_at(by % all.len().max(1));
-    back.iter().chain(front)
+    all.iter().cycle().skip(by).take(all.len())
 }
 
 struct Measuring<'a> {
