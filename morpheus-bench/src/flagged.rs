@@ -58,14 +58,14 @@ pub fn build(program: Program) -> Result<PathBuf, String> {
         .clone()
 }
 
-/// Whether this process runs that program.
-fn is_running(program: Program) -> bool {
-    let (Program::Bench(name) | Program::Example(name)) = program;
-    env::current_exe().is_ok_and(|path| path.file_name().is_some_and(|own| own == name))
-}
-
 fn build_now(program: Program) -> Result<PathBuf, String> {
-    if cfg!(tokio_unstable) && is_running(program) {
+    // With the directory, within that of the profile, in which cargo puts it.
+    let (package, kind, directory, name) = match program {
+        Program::Bench(name) => ("morpheus-bench", "--bin", "", name),
+        Program::Example(name) => ("examples", "--example", "examples", name),
+    };
+    let is_it = |path: PathBuf| path.file_name().is_some_and(|own| own == name);
+    if cfg!(tokio_unstable) && env::current_exe().is_ok_and(is_it) {
         // The link leads to the running program even after a new build has replaced the file.
         return Ok("/proc/self/exe".into());
     }
@@ -73,10 +73,6 @@ fn build_now(program: Program) -> Result<PathBuf, String> {
     let target = workspace.join("target/tokio-unstable");
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let flags = env::var("RUSTFLAGS").map_or(FLAG.to_owned(), |flags| format!("{flags} {FLAG}"));
-    let (package, kind, name) = match program {
-        Program::Bench(name) => ("morpheus-bench", "--bin", name),
-        Program::Example(name) => ("examples", "--example", name),
-    };
     let mut command = Command::new(cargo);
     command
         .args(["build", "--quiet", "--package", package, kind, name])
@@ -98,9 +94,5 @@ fn build_now(program: Program) -> Result<PathBuf, String> {
     if !status.success() {
         return Err(format!("the build with {FLAG} failed: {status}"));
     }
-    let directory = target.join(profile);
-    Ok(match program {
-        Program::Bench(_) => directory.join(name),
-        Program::Example(_) => directory.join("examples").join(name),
-    })
+    Ok(target.join(profile).join(directory).join(name))
 }
