@@ -98,11 +98,8 @@ impl Case {
     /// # Errors
     /// When threads or sockets cannot be had; the text is for people.
     pub fn start(&self, stage: &Stage, watched: bool) -> Result<Body, String> {
-        if watched {
-            (self.watched)(stage)
-        } else {
-            (self.plain)(stage)
-        }
+        let start = if watched { self.watched } else { self.plain };
+        start(stage)
     }
 
     /// The least number of operations that is at least this one and can be asked for.
