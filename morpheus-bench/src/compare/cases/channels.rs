@@ -46,13 +46,12 @@ pub fn mpsc<S: Spawner>(stage: &Stage) -> Result<Body, String> {
 /// One task answers what the others ask.
 pub fn request_reply<S: Spawner>(stage: &Stage) -> Result<Body, String> {
     let (sender, mut requests) = mpsc::channel::<oneshot::Sender<u64>>(ROOM);
-    let context = stage.runtime.enter();
+    let _context = stage.runtime.enter();
     S::spawn(async move {
         while let Some(request) = requests.recv().await {
             let _ = request.send(1);
         }
     });
-    drop(context);
     let ask = move |times: u64| {
         let sender = sender.clone();
         async move {
@@ -72,7 +71,7 @@ pub fn request_reply<S: Spawner>(stage: &Stage) -> Result<Body, String> {
 /// One task sets a value, and the next when all have seen it.
 pub fn watch<S: Spawner>(stage: &Stage) -> Result<Body, String> {
     let (sender, receiver) = watch::channel((0, Countdown::new(0)));
-    let context = stage.runtime.enter();
+    let _context = stage.runtime.enter();
     for _ in 0..WATCHING {
         let mut receiver = receiver.clone();
         S::spawn(async move {
@@ -87,7 +86,6 @@ pub fn watch<S: Spawner>(stage: &Stage) -> Result<Body, String> {
             }
         });
     }
-    drop(context);
     let sender = std::sync::Arc::new(sender);
     let mut value = 0;
     Ok(stage.in_task::<S, _>(move |n| {
@@ -109,7 +107,7 @@ pub fn watch<S: Spawner>(stage: &Stage) -> Result<Body, String> {
 /// One task sends to many, and goes on when all have got everything.
 pub fn broadcast<S: Spawner>(stage: &Stage) -> Result<Body, String> {
     let (sender, _) = broadcast::channel(AT_ONCE as usize);
-    let context = stage.runtime.enter();
+    let _context = stage.runtime.enter();
     for _ in 0..LISTENING {
         let mut receiver: broadcast::Receiver<std::sync::Arc<Countdown>> = sender.subscribe();
         S::spawn(async move {
@@ -119,7 +117,6 @@ pub fn broadcast<S: Spawner>(stage: &Stage) -> Result<Body, String> {
             }
         });
     }
-    drop(context);
     Ok(stage.in_task::<S, _>(move |n| {
         let sender = sender.clone();
         async move {

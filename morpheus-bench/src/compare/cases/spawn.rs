@@ -63,7 +63,7 @@ pub fn many_remote_idle<S: Spawner>(stage: &Stage) -> Result<Body, String> {
 
 /// The same, while one task a worker computes and yields, for ever. A task that yields queues behind tasks that are woken.
 pub fn many_remote_busy1<S: Spawner>(stage: &Stage) -> Result<Body, String> {
-    let context = stage.runtime.enter();
+    let _context = stage.runtime.enter();
     for _ in 0..stage.workers {
         S::spawn(async {
             loop {
@@ -72,17 +72,15 @@ pub fn many_remote_busy1<S: Spawner>(stage: &Stage) -> Result<Body, String> {
             }
         });
     }
-    drop(context);
     many_remote_idle::<S>(stage)
 }
 
 /// The same, while one task a worker computes and starts the next such task. A spawned task runs before an injected one.
 pub fn many_remote_busy2<S: Spawner>(stage: &Stage) -> Result<Body, String> {
-    let context = stage.runtime.enter();
+    let _context = stage.runtime.enter();
     for _ in 0..stage.workers {
         busy::<S>();
     }
-    drop(context);
     many_remote_idle::<S>(stage)
 }
 
