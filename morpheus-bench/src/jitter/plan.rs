@@ -100,9 +100,11 @@ impl Series {
 fn series(options: &Options) -> Vec<Series> {
     let mut series = Vec::new();
     let with_load = Some(options.load).filter(|load| *load > 0);
+    let select = options.sweep.then_some((Call::Select, SLACKS_NS[0]));
     for load in std::iter::once(0).chain(with_load) {
         for interval in options.intervals() {
-            let mut add = |call, slack_ns| {
+            let kinds = SLACKS_NS.map(|slack_ns| (Call::Nanosleep, slack_ns));
+            for (call, slack_ns) in kinds.into_iter().chain(select) {
                 let sleeper = Sleeper {
                     interval,
                     call,
@@ -113,12 +115,6 @@ fn series(options: &Options) -> Vec<Series> {
                     cpu: options.cpu,
                 };
                 series.push(Series::new(sleeper, load));
-            };
-            SLACKS_NS
-                .into_iter()
-                .for_each(|slack_ns| add(Call::Nanosleep, slack_ns));
-            if options.sweep {
-                add(Call::Select, SLACKS_NS[0]);
             }
         }
     }
