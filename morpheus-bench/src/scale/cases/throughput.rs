@@ -1,7 +1,6 @@
 //! A build or a backup: a fixed amount of text to compress, by a process for each CPU.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdin, ChildStdout};
 
 use morpheus_harness::clock::monotonic_ns;
 
@@ -16,22 +15,21 @@ pub fn measure(job: &Job, for_each_cpu: usize) -> Answer {
     let each = blocks.ceil().max(1.0) as u64;
     let compressors = for_each_cpu * job.cpus;
     let (_processes, pipes) = Probe::Compress.start_piped(compressors)?;
-    let worker = |(to, from)| Worker {
-        to,
-        from: BufReader::new(from),
-    };
-    let mut workers: Vec<Worker> = pipes.into_iter().map(worker).collect();
-    for worker in &mut workers {
+    let pipes = pipes.into_iter();
+    let mut pipes: Vec<_> = pipes.map(|(to, from)| (to, BufReader::new(from))).collect();
+    for (_, from) in &mut pipes {
         // It says that it is ready.
-        worker.line()?;
+        line(from)?;
     }
     let begun = monotonic_ns();
-    for worker in &mut workers {
-        writeln!(worker.to, "{each}").map_err(|error| format!("a compressor: {error}"))?;
+    for (to, _) in &mut pipes {
+        writeln!(to, "{each}").map_err(|error| format!("a compressor: {error}"))?;
     }
     let mut cpu_ns = 0;
-    for worker in &mut workers {
-        cpu_ns += worker.cpu_ns()?;
+    for (_, from) in &mut pipes {
+        let said = line(from)?;
+        let own: Result<u64, _> = said.parse();
+        cpu_ns += own.map_err(|_| format!("a compressor says {said:?}"))?;
     }
     let wall_ns = monotonic_ns() - begun;
     let count = each * compressors as u64;
@@ -41,26 +39,12 @@ pub fn measure(job: &Job, for_each_cpu: usize) -> Answer {
     Ok(measured)
 }
 
-/// The pipes to a compressor.
-struct Worker {
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-}
-
-impl Worker {
-    fn line(&mut self) -> Result<String, String> {
-        let mut line = String::new();
-        match self.from.read_line(&mut line) {
-            Ok(0) => Err("a compressor has ended before its work was done".into()),
-            Ok(_) => Ok(line.trim().to_owned()),
-            Err(error) => Err(format!("a compressor: {error}")),
-        }
-    }
-
-    /// Waits for its end.
-    fn cpu_ns(&mut self) -> Result<u64, String> {
-        let line = self.line()?;
-        line.parse()
-            .map_err(|_| format!("a compressor says {line:?}"))
+/// Waits for the next line of a compressor.
+fn line(from: &mut impl BufRead) -> Result<String, String> {
+    let mut line = String::new();
+    match from.read_line(&mut line) {
+        Ok(0) => Err("a compressor has ended before its work was done".into()),
+        Ok(_) => Ok(line.trim().to_owned()),
+        Err(error) => Err(format!("a compressor: {error}")),
     }
 }
