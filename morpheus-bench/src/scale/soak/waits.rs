@@ -33,17 +33,11 @@ pub enum Event {
     Lost,
 }
 
-/// The state of a task that is runnable; of others nothing is kept.
-#[derive(Clone, Copy, Debug)]
-enum State {
-    Running,
-    Waiting { since_ns: u64, task: Task },
-}
-
 /// All tasks of the machine, as far as anything has happened to them.
 #[derive(Debug, Default)]
 pub struct Waits {
-    tasks: HashMap<u32, State>,
+    /// Of each task that is runnable since when it waits, and which it is; `None` while it runs. Of others nothing is kept.
+    tasks: HashMap<u32, Option<(u64, Task)>>,
     /// With the name and the number of the task.
     longest: (u64, String),
     ended: Latencies,
@@ -52,8 +46,7 @@ pub struct Waits {
 impl Waits {
     /// Takes in what happened. Events are to come in the order of their times.
     pub fn add(&mut self, now_ns: u64, event: Event) {
-        let since_ns = now_ns;
-        let waiting = |task| State::Waiting { since_ns, task };
+        let waiting = |task| Some((now_ns, task));
         match event {
             // A task that runs or waits already is woken for nothing: it was about to sleep and has not.
             Event::Woken(task) => {
@@ -72,8 +65,8 @@ impl Waits {
                 if to.pid == 0 {
                     return;
                 }
-                let before = self.tasks.insert(to.pid, State::Running);
-                if let Some(State::Waiting { since_ns, .. }) = before {
+                let before = self.tasks.insert(to.pid, None).flatten();
+                if let Some((since_ns, _)) = before {
                     let wait_ns = now_ns.saturating_sub(since_ns);
                     self.ended.record_ns(wait_ns);
                     self.note(wait_ns, to);
@@ -86,10 +79,8 @@ impl Waits {
     /// The longest wait since the last call, of those that go on as well, and all that have ended. A wait that goes on
     /// counts again when it ends.
     pub fn take(&mut self, now_ns: u64) -> Waited {
-        for state in self.tasks.clone().into_values() {
-            if let State::Waiting { since_ns, task } = state {
-                self.note(now_ns.saturating_sub(since_ns), task);
-            }
+        for (since_ns, task) in self.tasks.clone().into_values().flatten() {
+            self.note(now_ns.saturating_sub(since_ns), task);
         }
         let (longest_ns, task) = std::mem::take(&mut self.longest);
         let ended = std::mem::take(&mut self.ended).summary();
