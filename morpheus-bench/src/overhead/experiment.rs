@@ -21,7 +21,6 @@ pub const WARMUP_MOST: usize = 50;
 pub struct Steps {
     /// Where each experiment is a second.
     pub progress: Progress,
-    quiet: bool,
     /// The readings of each kind, under its name. A reading is the mean of a measurement.
     pub histograms: Vec<(String, Latencies)>,
 }
@@ -31,14 +30,8 @@ impl Steps {
     pub fn new(experiments: usize, quiet: bool) -> Self {
         Self {
             progress: Progress::new(Duration::from_secs(experiments as u64), quiet),
-            quiet,
             histograms: Vec::new(),
         }
-    }
-
-    /// Starts again, for this many experiments.
-    pub fn expect(&mut self, experiments: usize) {
-        *self = Self::new(experiments, self.quiet);
     }
 }
 

@@ -136,7 +136,7 @@ pub fn measure(
     note_huge_pages(found, buffer.huge_bytes());
     let mut random = Random::new(seed);
     let experiments = found.config.options.experiments;
-    steps.expect(experiments * sizes.len());
+    *steps = Steps::new(experiments * sizes.len(), found.config.options.json);
     let past_l1 = |bytes: &usize| *bytes > geometry.l1_bytes;
     if !sizes.iter().any(past_l1) {
         found.notes.push("No size past L1 was measured.".into());
@@ -263,7 +263,7 @@ mod tests {
         let Some(cpus) = pair(&cpus::allowed()) else {
             return morpheus_testing::skip("needs two CPUs");
         };
-        let mut found = nothing("cache --experiments 6", &cpus);
+        let mut found = nothing("cache --experiments 6 --json", &cpus);
         under(&mut found, |found| {
             measure(found, &[8, 10], 1, &mut Steps::new(6, true))
         })
