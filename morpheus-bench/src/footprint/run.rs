@@ -135,11 +135,10 @@ fn idle_rows(runtimes: &[Contender], rounds: &Rounds<Growth>) -> Vec<Row> {
     let [resident, others @ ..] = &IDLE_FIGURES;
     let mut rows = rounds.rows(IDLE, &names, slice::from_ref(resident), |_, _| None);
     let over = over_tokio(&rows, &names[0], RESIDENT.name);
-    let over = over.into_iter().map(|row| match row.contender == default {
-        true => row.held(IDLE_LIMIT),
-        false => row,
-    });
-    rows.extend(over);
+    rows.extend(over.into_iter().map(|row| {
+        let is_held = row.contender == default;
+        row.held(is_held.then_some(IDLE_LIMIT))
+    }));
     rows.extend(rounds.rows(IDLE, &names, others, |_, _| None));
     rows
 }

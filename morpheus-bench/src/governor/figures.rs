@@ -227,10 +227,8 @@ fn alone(governor: &str) -> Condition {
 /// Holds a governor that follows the load to its limit, where nothing else is on the machine.
 fn held(row: Row) -> Row {
     let follows = FOLLOW_THE_LOAD.contains(&row.contender.as_str());
-    match follows && row.case == AGAINST_PERFORMANCE && row.figure == ALL {
-        true => row.held(TRAP),
-        false => row,
-    }
+    let is_held = follows && row.case == AGAINST_PERFORMANCE && row.figure == ALL;
+    row.held(is_held.then_some(TRAP))
 }
 
 #[cfg(test)]

@@ -97,11 +97,7 @@ fn rows(rounds: &Rounds<Section>, options: &Options) -> Vec<Row> {
         };
         let slowed = row("demotions and throttling", Counted::slowed_down);
         let is_held = contender == 1 && limit.is_some();
-        rows.push(if is_held {
-            slowed.held_exactly(Limit::AtMost(0.0))
-        } else {
-            slowed
-        });
+        rows.push(slowed.held_exactly(is_held.then_some(Limit::AtMost(0.0))));
         rows.push(row("requests", |counted| counted.requests));
         rows.push(row("takeovers", |counted| counted.takeovers));
     }

@@ -26,13 +26,8 @@ pub fn time(case: &str, contender: &str, ns: Vec<f64>) -> Row {
 
 /// A cost, held against `same`, the differences of two measurements of the same thing: its interval is to lie above all of theirs.
 pub fn beside(cost: Row, same: &[f64]) -> Row {
-    match Median::of(same) {
-        Some(same) => {
-            let noise = same.low.abs().max(same.high.abs()).max(LEAST_NS);
-            cost.held(Limit::AtLeast(noise))
-        }
-        None => cost,
-    }
+    let noise = |same: Median| same.low.abs().max(same.high.abs()).max(LEAST_NS);
+    cost.held(Median::of(same).map(|same| Limit::AtLeast(noise(same))))
 }
 
 /// Adds the rows of a case, those of which nothing was measured left out.

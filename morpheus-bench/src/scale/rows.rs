@@ -237,10 +237,8 @@ impl Compared<'_> {
                 let each =
                     runs.filter_map(|run| figure.value(run.measured.as_ref()?.soak.as_ref()?));
                 let row = Row::new(name, &scheduler, figure.name, figure.unit, each.collect());
-                rows.push(match figure.name == SOAKED[0].name {
-                    true => row.held_exactly(AtMost(LONGEST_WAIT_NS)),
-                    false => row,
-                });
+                let is_held = figure.name == SOAKED[0].name;
+                rows.push(row.held_exactly(is_held.then_some(AtMost(LONGEST_WAIT_NS))));
             }
         }
         rows
@@ -279,11 +277,8 @@ fn ratio(case: &str, scheduler: &str, figure: &str, times: Vec<f64>, limit: Opti
         false => Bound::EXACT,
     });
     let known = known.enumerate().collect();
-    let row = Row::new(case, scheduler, figure, Unit::Factor, times).bounded_by(known);
-    match limit {
-        Some(limit) => row.held(limit),
-        None => row,
-    }
+    let row = Row::new(case, scheduler, figure, Unit::Factor, times);
+    row.bounded_by(known).held(limit)
 }
 
 /// Each reason for which a run failed once, with how often.

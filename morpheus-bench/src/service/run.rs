@@ -160,10 +160,8 @@ fn rows(
     }
     let held = rows.into_iter().map(|row| {
         let own = only.iter().find(|variant| variant.name() == row.contender);
-        match own.and_then(|own| limit(scene, clients, *own, &row.figure)) {
-            Some(limit) => row.held(limit),
-            None => row,
-        }
+        let limit = own.and_then(|own| limit(scene, clients, *own, &row.figure));
+        row.held(limit)
     });
     held.collect()
 }

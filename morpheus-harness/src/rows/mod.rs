@@ -289,9 +289,12 @@ impl Row {
 
     /// Held against a limit with its interval, or with the range of three to five rounds. A figure that is the same in each round
     /// needs no more than two of them. One that may be more in some round is not known to keep below a limit, nor to miss one from below,
-    /// and one that may be less the other way round.
+    /// and one that may be less the other way round. Where there is no limit it stays as it is.
     #[must_use]
-    pub fn held(self, limit: Limit) -> Self {
+    pub fn held(self, limit: impl Into<Option<Limit>>) -> Self {
+        let Some(limit) = limit.into() else {
+            return self;
+        };
         let is_exact =
             self.rounds.len() > 1 && self.rounds.iter().all(|figure| *figure == self.rounds[0]);
         let exact = self.median.filter(|_| is_exact);
@@ -314,9 +317,12 @@ impl Row {
         least.zip(self.rounds.iter().copied().reduce(f64::max))
     }
 
-    /// Held against a limit, for what was counted and is not a sample.
+    /// Held against a limit, for what was counted and is not a sample. Where there is no limit it stays as it is.
     #[must_use]
-    pub fn held_exactly(self, limit: Limit) -> Self {
+    pub fn held_exactly(self, limit: impl Into<Option<Limit>>) -> Self {
+        let Some(limit) = limit.into() else {
+            return self;
+        };
         let judged = self
             .median
             .map(|median| limit.judge_interval(median, median));
