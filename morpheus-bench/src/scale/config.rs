@@ -181,10 +181,7 @@ impl Options {
     pub fn cases(&mut self) -> Result<Vec<Case>, String> {
         if let Some(features) = self.features() {
             let schedulers = features::contenders(&features)?;
-            let mut cases = match self.only.is_empty() {
-                true => trials::cases(&schedulers[0].to_string(), &features, self.elsewhere),
-                false => self.only.clone(),
-            };
+            let mut cases = self.cases_under(&schedulers[0], &self.only);
             cases.sort_unstable();
             cases.dedup();
             self.schedulers = schedulers;
