@@ -208,7 +208,9 @@ pub fn measure(morpheus: &Morpheus, options: &Options) -> Result<Measured, Strin
     let from = Instant::now();
     progress.wait_until(from + duration, from);
     let end_ns = monotonic_ns();
-    let tasks = close(&shared);
+    for task in &shared.tasks {
+        lock(task).closed = true;
+    }
     shared.stop.store(true, Relaxed);
     progress.clear();
     let late = clock
@@ -221,11 +223,12 @@ pub fn measure(morpheus: &Morpheus, options: &Options) -> Result<Measured, Strin
         settled: settle.is_settled(),
         ..Measured::default()
     };
-    for (number, done) in tasks.iter().enumerate() {
+    for (number, task) in shared.tasks.iter().enumerate() {
+        let done = lock(task);
         measured.response.add(&done.response);
         measured.service.add(&done.service);
         measured.done += done.counted;
-        let task = (number, tasks.len());
+        let task = (number, shared.tasks.len());
         let missed = undone(&pace, done.operations, task, from_ns..end_ns);
         measured.asked += done.counted + missed.len() as u64;
         for age_ns in missed {
@@ -233,18 +236,6 @@ pub fn measure(morpheus: &Morpheus, options: &Options) -> Result<Measured, Strin
         }
     }
     Ok(measured)
-}
-
-/// Ends the counting.
-fn close(shared: &Shared) -> Vec<Done> {
-    let take = |task: &Mutex<Done>| {
-        let closed = Done {
-            closed: true,
-            ..Done::default()
-        };
-        std::mem::replace(&mut *lock(task), closed)
-    };
-    shared.tasks.iter().map(take).collect()
 }
 
 /// When a task's operation is due: deadlines are numbered from 1, and go to the tasks in turn.
