@@ -87,10 +87,8 @@ impl FromStr for Contender {
     fn from_str(name: &str) -> Result<Self, String> {
         const KNOWN: &str = "morpheus, morpheus-watched, tokio, and morpheus+N (with N spares), morpheus+N-watched, \
                              morpheus-flag, morpheus-flag+N, morpheus-flag-no-lifo, tokio+N, tokio+slice, tokio+N+slice, tokio-tuned";
-        let (own, watched) = match name.strip_suffix(WATCHED) {
-            Some(own) => (own, true),
-            None => (name, false),
-        };
+        let own = name.strip_suffix(WATCHED).unwrap_or(name);
+        let watched = own != name;
         let (own, no_lifo) = match own.strip_suffix(NO_LIFO) {
             Some(flagged) if flagged.starts_with(FLAG) => (flagged, true),
             _ => (own, false),
