@@ -105,12 +105,8 @@ fn report(all: &[Times], options: &Options, tasks: usize, found: &mut Envelope<O
     let limit = |_: &Figure<f64>, _| Some(LIMIT);
     let rows = rounds.rows(CASE, &names, &[CPU], limit);
     found.add(CASE, "computes for about 2 µs", rows);
-    let more = median(
-        all.iter()
-            .map(|times| times[WITH] - times[WITHOUT])
-            .collect(),
-    );
-    found.notes.extend(more.map(|ns| {
+    let more = all.iter().map(|times| times[WITH] - times[WITHOUT]);
+    found.notes.extend(median(more.collect()).map(|ns| {
         format!(
             "An operation passes {checkpoints} checkpoints, in {tasks} tasks; one takes {:.2} ns.",
             ns / checkpoints as f64
