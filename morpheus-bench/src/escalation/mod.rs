@@ -14,8 +14,7 @@ use clap::Parser;
 use morpheus_harness::envelope::Envelope;
 use morpheus_harness::interrupt;
 
-use crate::neighbours;
-use crate::neighbours::Neighbours;
+use crate::neighbours::{self, Neighbours};
 use config::{Options, Part};
 
 /// Measures. Exit codes: 0 measured, 1 something could not be, 2 bad usage, 130 after Ctrl-C.
