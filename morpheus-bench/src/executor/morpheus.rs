@@ -125,11 +125,8 @@ impl Executor for Morpheus {
             Spawn::Watched => drop(morpheus_runtime::spawn(future)),
             Spawn::Labelled(label) => drop(task::Builder::new().label(label).spawn(future)),
             Spawn::NeverOffender => {
-                drop(
-                    task::Builder::new()
-                        .handoff(task::Handoff::Never)
-                        .spawn(future),
-                );
+                let never = task::Builder::new().handoff(task::Handoff::Never);
+                drop(never.spawn(future));
             }
         }
     }
