@@ -198,11 +198,9 @@ impl FromStr for Runtime {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        if let Some(known) = Self::NAMED
-            .iter()
-            .find(|runtime| runtime.to_string() == name)
-        {
-            return Ok(*known);
+        let mut named = Self::NAMED.into_iter();
+        if let Some(known) = named.find(|runtime| runtime.to_string() == name) {
+            return Ok(known);
         }
         // `tokio+N`, `smol+N` and `go+N` with any other N, `tokio+N+slice`, and `tokio+slice`.
         let unknown = || {
