@@ -58,16 +58,14 @@ impl Programs {
                 .map_err(|error| format!("where this program is cannot be found out: {error}"))?
                 .with_file_name("examples"),
         };
-        for variant in Variant::ALL
-            .into_iter()
-            .filter(|variant| !variant.needs_flag())
-        {
-            let program = directory.join(variant.about().program);
+        let without_flag = |variant: &Variant| !variant.needs_flag();
+        for variant in Variant::ALL.into_iter().filter(without_flag) {
+            let example = variant.about().program;
+            let program = directory.join(example);
             if !program.is_file() {
                 return Err(format!(
-                    "{} is not there: cargo xtask service builds it, and so does cargo build --release --example {}",
-                    program.display(),
-                    variant.about().program
+                    "{} is not there: cargo xtask service builds it, and so does cargo build --release --example {example}",
+                    program.display()
                 ));
             }
         }
