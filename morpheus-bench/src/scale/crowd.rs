@@ -120,9 +120,7 @@ impl Crowd {
             // Of one that runs this is the chunk that it is at.
             let present_ns = match since_ns {
                 0 => 0,
-                _ => now_ns
-                    .saturating_sub(since_ns)
-                    .saturating_sub(CHUNK_MOST_NS),
+                _ => now_ns.saturating_sub(since_ns + CHUNK_MOST_NS),
             };
             Felt {
                 longest_wait_ns: ended_ns.max(present_ns),
@@ -184,11 +182,8 @@ fn live(member: Member, stop: &AtomicBool, notes: &Notes, seen: &[AtomicU64]) {
         // Without the right to it the thread has the usual priority, which the figures show.
         thread::set_nice(0, member.nice);
     }
-    let chunk = if member.work < SHORT {
-        SHORT_CHUNK
-    } else {
-        CHUNK
-    };
+    let is_short = member.work < SHORT;
+    let chunk = if is_short { SHORT_CHUNK } else { CHUNK };
     let (mut now_ns, mut cpu) = (monotonic_ns(), thread_cpu());
     notes.since_ns.store(now_ns, Relaxed);
     while !stop.load(Relaxed) {
@@ -222,10 +217,8 @@ fn live(member: Member, stop: &AtomicBool, notes: &Notes, seen: &[AtomicU64]) {
 
 /// The longest wait of some.
 pub fn longest(felt: &[Felt]) -> u64 {
-    felt.iter()
-        .map(|felt| felt.longest_wait_ns)
-        .max()
-        .unwrap_or(0)
+    let each = felt.iter().map(|felt| felt.longest_wait_ns);
+    each.max().unwrap_or(0)
 }
 
 /// The CPU time of all together, in nanoseconds.
