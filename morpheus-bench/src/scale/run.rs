@@ -104,11 +104,9 @@ impl Measuring<'_> {
     /// All cases under one scheduler.
     fn contender(&mut self, contender: &Contender, cpus: usize, iteration: usize) {
         self.progress.say(format!("starting {contender}"));
-        let arguments: &[&str] = match self.options.ablation {
-            Some(_) => &[features::WITHOUT_DATABASE],
-            None => &[],
-        };
-        let mut in_force = contender.put_in_force(arguments, Path::new(scx::DIRECTORY));
+        let is_ablation = self.options.ablation.is_some();
+        let argument = is_ablation.then_some(features::WITHOUT_DATABASE);
+        let mut in_force = contender.put_in_force(argument.as_slice(), Path::new(scx::DIRECTORY));
         for case in interrupt::until(self.options.cases_under(contender, self.chosen)) {
             let what = format!("{contender}, {}, iteration {iteration}", case.name());
             self.progress.say(what.clone());
