@@ -1,6 +1,5 @@
 //! Morpheus's runtime beside hogs of its own, as `starvation` measures it, beside a busy thread of another process for each CPU.
 
-use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
@@ -36,12 +35,8 @@ pub fn measure(job: &Job, arguments: &str) -> Answer {
         .args(["--json", "--runtime", "morpheus", "--workers", "2"])
         .args(["--neighbours", &job.cpus.to_string()])
         .args(["--duration", &duration.as_secs_f64().to_string()])
-        .args([
-            "--warmup",
-            &WARMUP_S.to_string(),
-            "--link",
-            &name_of(&job.link),
-        ])
+        .args(["--warmup", &WARMUP_S.to_string()])
+        .args(["--link", &name_of(&job.link)])
         .args(arguments.split(' '));
     let mut child = Supervised::start(&mut command)?;
     // Its window is extended up to four times until there are enough wakes.
@@ -63,13 +58,11 @@ fn read(output: &str, figure: &str) -> Answer {
         let row = found.rows.iter().find(|row| row.figure == figure)?;
         row.median
     };
-    let more = MORE
-        .iter()
-        .filter_map(|name| Some(((*name).to_owned(), of(name)?)));
+    let more = |name: &str| Some((name.to_owned(), of(name)?));
     Ok(Measured {
         value: of(figure),
         count: of("wakes").unwrap_or_default() as u64,
-        more: more.collect::<BTreeMap<String, f64>>(),
+        more: MORE.into_iter().filter_map(more).collect(),
         ..Measured::default()
     })
 }
