@@ -1,8 +1,17 @@
 //! A tokio that no task can starve.
 //!
-//! A task that computes for 200 ms inside one `poll`, or blocks in a system call there, does not noticeably
-//! delay the other tasks of the same runtime. That needs no cooperation from the task, no change in the
-//! library that spawned it, no root and no special kernel. Keep your tokio program, and change one line:
+//! A task may compute for 200 ms inside one `poll`, or block in a system call there. The other tasks of the same
+//! runtime run on meanwhile, most of them within a millisecond. That needs no cooperation from the task, no change
+//! in the library that spawned it, no root and no special kernel. It has limits:
+//!
+//! - It holds on Linux, and on a multi-thread runtime.
+//! - It holds for as many stalled tasks at once as there are spares ([`Builder::max_spares`]). If more are stalled,
+//!   work waits until one of their polls ends. Watched tasks that are known to be slow do not count
+//!   ([`Builder::max_handoffs`]).
+//! - It makes no CPU time: hogs that compute share the CPUs with the other tasks.
+//! - A task that an unknown hog woke last waits for that poll (*one hole*, below).
+//!
+//! Keep your tokio program, and change the names of tokio's attributes `main` and `test`, and of its module `runtime`:
 //!
 //! ```
 //! #[morpheus_runtime::main]
@@ -15,8 +24,8 @@
 //! }
 //! ```
 //!
-//! The executor is stock tokio with `workers + max_spares` worker threads, of which the spares are held. A
-//! controller thread detects work that waits while no worker serves it, and releases spares until the work is
+//! The executor is stock tokio with `workers + max_spares` worker threads, and one more unless
+//! [`max_handoffs`](Builder::max_handoffs) is 0. All but the workers are held. A controller thread detects work that waits while no worker serves it, and releases spares until the work is
 //! served. It releases none while no worker is stalled, and holds the released spares again afterwards.
 //!
 //! # Ways to watch tasks
@@ -26,8 +35,8 @@
 //! | every task, of whatever library | nothing to do: the canary task, and tokio's counters | "not watched" | no | no |
 //! | tasks that you spawn | [`spawn`], or [`task::Builder`] | the place, or a name | yes | yes |
 //! | a part of another task; `JoinSet`, `LocalSet` | [`watch`](watch()), [`.watched("name")`](Watch::watched), [`.watched_as(&name)`](Watch::watched_as), [`task::Builder::watch`] | the place, or the name | yes | yes |
-//! | handlers of axum, tonic, and every tower service | `.layer(tower::WatchLayer::new())` (feature `tower`) | the path, or the route (`by_route`) | yes | yes |
-//! | handlers of hyper | the same, through `hyper_util`'s `TowerToHyperService` | the path | yes | yes |
+//! | handlers of axum, tonic, and every tower service | `.layer(tower::WatchLayer::new())` (feature `tower`) | the method and the first segment of the path, or the method and the route (`by_route`) | yes | yes |
+//! | handlers of hyper | the same, through `hyper_util`'s `TowerToHyperService` | the same | yes | yes |
 //! | every task, of whatever library | `RUSTFLAGS="--cfg tokio_unstable"`, and nothing else ([`Builder::watch_every_task`]) | the place that spawned it | yes | yes |
 //! | the future of `block_on`, closures of `spawn_blocking` | need not be: nothing queues behind them | | | |
 //! | tasks of a current-thread runtime, and the future of its `block_on` | by the same, but for the first row | the place, or the name | yes | no |

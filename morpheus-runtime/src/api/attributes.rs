@@ -1,7 +1,8 @@
 //! The attributes. Their code is in `morpheus-macros`, which cannot use a runtime in its examples: cargo would build tokio and
 //! this crate a second time, for the compiler's own platform.
 
-/// Runs an `async fn` on a Morpheus runtime: change `#[tokio::main]` into this, and no task can starve the others.
+/// Runs an `async fn` on a Morpheus runtime, in place of `#[tokio::main]`: where a task stalls its worker, a spare takes
+/// over, for up to [`max_spares`](crate::Builder::max_spares) stalled tasks at once.
 ///
 /// ```
 /// #[morpheus_runtime::main]

@@ -31,7 +31,10 @@ const DAEMON_LOST_FOR_NS: u64 = 1_000_000_000;
 /// The end of a runtime waits up to this time for events that the subscriber has not received yet.
 const REPORTS_WITHIN: Duration = Duration::from_millis(100);
 
-/// The condition of a runtime; see [`Runtime::health`].
+/// The condition of a runtime in the last second; see [`Runtime::health`].
+///
+/// It goes by the watched tasks that were asked to yield. A stall of an unwatched task does not change it:
+/// [`Metrics`](crate::Metrics) count those.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {
@@ -43,7 +46,8 @@ pub enum Health {
     DaemonLost,
 }
 
-/// Tokio's runtime with a controller, so that no task can starve a multi-thread runtime.
+/// Tokio's runtime with held spare workers and a controller. On a multi-thread runtime the other tasks run on while up to
+/// [`Builder::max_spares`] tasks are stalled.
 ///
 /// All of tokio works on it, because it is tokio: `spawn`, `JoinSet`, `spawn_blocking`, `block_in_place`,
 /// `LocalSet`, `net`, `time`, `fs`, `process`, `signal`, `sync`. Dropping it shuts it down as tokio does: the

@@ -90,7 +90,7 @@ type Route = dyn for<'a> Fn(Head<'a>) -> Option<&'a str> + Send + Sync;
 /// A layer that watches the responses of a service while they are computed; see the [module](self).
 #[derive(Clone, Default)]
 pub struct WatchLayer {
-    /// Returns the route of a request; without this function its path is used.
+    /// Returns the route of a request; without this function the first segment of its path is used.
     route: Option<Arc<Route>>,
 }
 

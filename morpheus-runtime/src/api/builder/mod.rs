@@ -192,7 +192,7 @@ impl Builder {
     /// The number of spares: workers that are held until others are stalled. Default: `max(32, 2 × workers)`;
     /// `max(4, workers)` where [every task is watched](Self::watch_every_task), because slow tasks are handed off there and a
     /// spare only serves during a first long poll. More spares cover more tasks that are stalled at once, and
-    /// cost tasks that share channels and locks a part of their rate. Each is a thread (about 14 KB resident).
+    /// cost tasks that share channels and locks a part of their rate. Each is a thread (about 13 KiB resident).
     /// More than a hundred slow down tokio's work stealing, and let that many unwatched hogs run at once. With 0
     /// nothing takes over from a stalled worker.
     pub fn max_spares(&mut self, max_spares: usize) -> &mut Self {
@@ -203,18 +203,19 @@ impl Builder {
     /// The number of spares that are active before one is needed, so that the next takeover has no delay. The
     /// reserve grows by itself under pressure.
     ///
-    /// Default: 1 for ten seconds after a stall, and 0 while the runtime is healthy. Each worker beyond the
-    /// number of CPUs slows down tasks that sleep and wake often. The first takeover after a healthy period
-    /// comes up to 4 ms later. A number that is set here applies in healthy periods too, and with 0 the
-    /// reserve does not grow.
+    /// Default: 1 for ten seconds after a stall, and 0 while the runtime is quiet, which it is after these. Each
+    /// worker beyond the number of CPUs slows down tasks that sleep and wake often. The first takeover after a quiet
+    /// time comes up to 4 ms later. A number that is set here applies in quiet times too, and with 0 the reserve does
+    /// not grow.
     pub fn reserve(&mut self, reserve: usize) -> &mut Self {
         self.reserve = Some(reserve);
         self
     }
 
     /// The time that a watched poll may take (default 1 ms). A queued task may wait for two fifths of it while
-    /// no worker serves it. The controller samples once a millisecond while something is stalled or a watched
-    /// poll is under way (at the longest every 4 ms), so a time ends at the first sample that finds it exceeded.
+    /// no worker serves it. The controller samples every 1 to 4 ms while anything is busy: every millisecond, unless
+    /// nothing was stalled for ten seconds, a worker is parked and no watched poll is under way (4 ms), or 64 or more
+    /// watched polls are under way (2 to 4 ms). So a time ends at the first sample that finds it exceeded.
     pub fn budget(&mut self, budget: Duration) -> &mut Self {
         self.settings.budget_ns = nanos(budget);
         self
@@ -239,8 +240,11 @@ impl Builder {
     ///
     /// [`Policy::Observe`] is a dry run. There are no spares; threads keep their slices and CPUs; no poll is
     /// asked to yield, is handed off or waits. Stall events name what the default policy would have done. The
-    /// runtime then adds two things to tokio: the controller's thread, and the canary task, a no-op by which
-    /// the controller sees whether workers serve.
+    /// runtime then still adds to tokio what it observes with: the controller's thread and the one that reports; the
+    /// canary task, a no-op by which the controller sees whether workers serve; hooks of threads, and with `--cfg
+    /// tokio_unstable` of tasks; the marks of watched polls. The stack of a stalled thread is taken too (feature
+    /// `stacks`), for which a thread that computes gets a signal. Unless the link is [`Link::Watchdog`], the runtime
+    /// joins a daemon where there is one.
     pub fn policy(&mut self, policy: Policy) -> &mut Self {
         self.settings.policy = policy;
         self
