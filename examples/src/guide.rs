@@ -30,6 +30,9 @@ struct Limits;
 #[doc = include_str!("../../docs/src/metrics.md")]
 struct WatchTheNumbers;
 
+#[doc = include_str!("../../docs/src/operate.md")]
+struct Operate;
+
 #[doc = include_str!("../../docs/src/stall-report.md")]
 struct StallReport;
 
