@@ -28,7 +28,7 @@ pub fn write(path: &Path, start: SystemTime, runs: &mut [RunResult]) -> Result<(
         lasted += Duration::from_secs_f64(run.elapsed_s);
         for (probe, latencies) in hdr_log::read(log.as_bytes())? {
             let tag = format!("{}-{probe}", run.runtime);
-            named(&mut all, &tag).add(&latencies);
+            named(&mut all, tag).add(&latencies);
         }
     }
     let about = |tag: &str| match tag.ends_with("-wake") {
