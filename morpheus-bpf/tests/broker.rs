@@ -556,7 +556,9 @@ fn a_reader_of_its_errors_that_stops_holds_no_daemon_up() {
     let _turn = turn();
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("broker.sock");
-    let (errors, its_end) = rustix::pipe::pipe().unwrap();
+    // The daemon must not have the end that is read, too.
+    let flags = rustix::pipe::PipeFlags::CLOEXEC;
+    let (errors, its_end) = rustix::pipe::pipe_with(flags).unwrap();
     // A page.
     rustix::pipe::fcntl_setpipe_size(&its_end, 4096).unwrap();
     let mut daemon = Command::new(program())
