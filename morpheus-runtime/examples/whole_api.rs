@@ -71,6 +71,7 @@ fn build() -> io::Result<Runtime> {
         .link_socket("no-daemon-listens-here")
         .demotable(true)
         .nice_hogs(false)
+        .confine_hogs(true)
         .confine_to_quota(false)
         .max_blocking_threads(8)
         .max_handoffs(8)

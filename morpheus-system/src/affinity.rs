@@ -3,7 +3,9 @@
 //! A process may change the affinity of its own threads, and of other processes of its user, in both directions. Threads and
 //! processes that a thread starts inherit its affinity.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
 
 /// A set of CPUs, by the kernel's numbers.
 #[derive(Clone, Copy)]
@@ -37,10 +39,50 @@ impl Cpus {
             .collect()
     }
 
+    /// How many CPUs these are.
+    pub fn count(&self) -> usize {
+        // SAFETY: it reads a set by value.
+        unsafe { libc::CPU_COUNT(&self.0) as usize }
+    }
+
+    /// The CPUs that are in both sets.
+    #[must_use]
+    pub fn and(&self, other: &Cpus) -> Cpus {
+        let in_other = |cpu: &usize| {
+            // SAFETY: a number of a set is below CPU_SETSIZE.
+            unsafe { libc::CPU_ISSET(*cpu, &other.0) }
+        };
+        self.numbers().into_iter().filter(in_other).collect()
+    }
+
+    /// All CPUs that there may ever be: the affinity of a thread for which nobody has set one.
+    #[must_use]
+    pub fn every() -> Cpus {
+        (0..libc::CPU_SETSIZE as usize).collect()
+    }
+
     fn none() -> Cpus {
         // SAFETY: all zeroes is the empty set.
         Cpus(unsafe { std::mem::zeroed() })
     }
+}
+
+/// These CPUs, core by core: those that the kernel calls siblings of one core stand together. Each is a core of its own where the kernel
+/// does not tell.
+#[must_use]
+pub fn cores(cpus: &Cpus) -> Vec<Vec<usize>> {
+    let first_of_core = |cpu: usize| {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        let siblings = fs::read_to_string(path).ok()?;
+        let first = siblings.split(|end: char| !end.is_ascii_digit()).next();
+        first?.parse().ok()
+    };
+    let mut cores: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for cpu in cpus.numbers() {
+        let core = first_of_core(cpu).unwrap_or(cpu);
+        cores.entry(core).or_default().push(cpu);
+    }
+    cores.into_values().collect()
 }
 
 impl FromIterator<usize> for Cpus {
@@ -83,6 +125,18 @@ mod tests {
         assert_eq!(cpus, [0, 5, 1_023].into_iter().collect());
         assert_ne!(cpus, [0, 5].into_iter().collect());
         assert_eq!(format!("{cpus:?}"), "[0, 5, 1023]");
+        assert_eq!(cpus.count(), 3);
+        let others: Cpus = [5, 7, 1_023].into_iter().collect();
+        assert_eq!(cpus.and(&others).numbers(), [5, 1_023]);
+        assert_eq!(Cpus::every().and(&cpus), cpus);
+    }
+
+    #[test]
+    fn each_cpu_is_in_one_core() {
+        let all = Cpus::of(0).unwrap();
+        let mut numbers = cores(&all).concat();
+        numbers.sort_unstable();
+        assert_eq!(numbers, all.numbers());
     }
 
     #[test]

@@ -21,6 +21,20 @@ fn threads_of(process: &str) -> Option<Vec<u32>> {
     )
 }
 
+/// Whether the kernel tells of a thread's children (`CONFIG_PROC_CHILDREN`), in `/proc`.
+#[must_use]
+pub fn has_children() -> bool {
+    let tid = own_tid();
+    fs::exists(format!("/proc/self/task/{tid}/children")).unwrap_or(false)
+}
+
+/// The last thread or process that the system has started, in this PID namespace. `None` where `/proc` does not tell.
+#[must_use]
+pub fn last_pid() -> Option<u32> {
+    let load = fs::read_to_string("/proc/loadavg").ok()?;
+    load.split_ascii_whitespace().last()?.parse().ok()
+}
+
 /// The processes that a thread of this process has started and that have not been waited for. None on a kernel without
 /// `CONFIG_PROC_CHILDREN`.
 pub fn children(tid: u32) -> Vec<u32> {
@@ -34,20 +48,21 @@ fn children_of(process: &str, tid: u32) -> Vec<u32> {
     numbers.flatten().collect()
 }
 
-/// The threads of a process and of all that it has started, up to `most` of them.
-pub fn descendants(pid: u32, most: usize) -> Vec<u32> {
-    let (mut found, mut processes) = (Vec::new(), vec![pid]);
+/// Visits the threads of a process and of all that it has started, up to `most` of them: a thread before what it has started is looked
+/// for.
+pub fn descendants(pid: u32, most: usize, mut visit: impl FnMut(u32)) {
+    let (mut left, mut processes) = (most, vec![pid]);
     while let Some(pid) = processes.pop() {
         let process = pid.to_string();
         for tid in threads_of(&process).unwrap_or_default() {
-            if found.len() == most {
-                return found;
+            if left == 0 {
+                return;
             }
-            found.push(tid);
+            left -= 1;
+            visit(tid);
             processes.extend(children_of(&process, tid));
         }
     }
-    found
 }
 
 #[cfg(test)]
@@ -68,13 +83,30 @@ mod tests {
         let mut line = [0];
         std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut line).unwrap();
         assert_eq!(children(own_tid()), [shell.id()]);
-        let found = descendants(shell.id(), 8);
+        let of_shell = |most| {
+            let mut found = Vec::new();
+            descendants(shell.id(), most, |tid| found.push(tid));
+            found
+        };
+        let found = of_shell(8);
         assert_eq!((found.len(), found[0]), (2, shell.id()), "{found:?}");
-        assert_eq!(descendants(shell.id(), 1), [shell.id()]);
+        assert_eq!(of_shell(1), [shell.id()]);
         // SAFETY: kill touches no memory; the process was started by one that has not been waited for.
         unsafe { libc::kill(found[1] as libc::pid_t, libc::SIGKILL) };
+        let pid = shell.id();
         shell.wait().unwrap();
         assert_eq!(children(own_tid()), []);
-        assert_eq!(descendants(shell.id(), 8), []);
+        descendants(pid, 8, |tid| panic!("{tid} has ended"));
+    }
+
+    #[test]
+    fn a_new_thread_is_the_last_one() {
+        assert!(has_children());
+        // Others may start meanwhile.
+        let is_last = || {
+            let tid = std::thread::spawn(own_tid).join().unwrap();
+            last_pid() == Some(tid)
+        };
+        assert!((0..1_000).any(|_| is_last()));
     }
 }

@@ -78,8 +78,14 @@ pub fn lengthen_workers(tid: u32) {
 }
 
 /// Gives another thread of this process a hog's slice, if it has a worker's, as [`lengthen_workers`] does with the kernel's.
-pub fn lengthen_hogs(tid: u32) {
+///
+/// The poll may end meanwhile, and the thread restore its own slice before this one is set. `has_ended` tells that afterwards: the
+/// thread then has the kernel's slice.
+pub fn lengthen_hogs(tid: u32, has_ended: impl FnOnce() -> bool) {
     lengthen(tid, &[WORKER_SLICE_NS], HOG_SLICE_NS);
+    if has_ended() {
+        lengthen(tid, &[HOG_SLICE_NS], KERNELS_SLICE);
+    }
 }
 
 fn lengthen(tid: u32, from_ns: &[u64], to_ns: u64) {
@@ -130,7 +136,11 @@ pub fn become_worker() -> bool {
 }
 
 fn take_workers_slice() -> bool {
-    let own = replace_current(WORKER_SLICE_NS);
+    let own = replace_current(WORKER_SLICE_NS).map(|own_ns| match own_ns {
+        // That of a poll that ended just when it was lengthened.
+        HOG_SLICE_NS => KERNELS_SLICE,
+        own_ns => own_ns,
+    });
     STATE.set(own.map_or(State::Refused, State::Worker));
     own.is_some()
 }
@@ -188,17 +198,35 @@ mod tests {
                 assert_eq!((current(), of(tid)), (Some(before), Some(before)));
                 renew_worker();
                 assert_eq!(current(), Some(WORKER_SLICE_NS));
-                lengthen_hogs(tid);
+                let goes_on = || false;
+                lengthen_hogs(tid, goes_on);
                 assert_eq!(current(), Some(HOG_SLICE_NS));
                 renew_worker();
                 assert_eq!(current(), Some(WORKER_SLICE_NS));
-                lengthen_hogs(tid);
+                lengthen_hogs(tid, goes_on);
                 lengthen_workers(tid);
                 assert_eq!(current(), Some(before), "it has lost its core");
-                lengthen_hogs(tid);
+                lengthen_hogs(tid, goes_on);
                 assert_eq!(current(), Some(before), "only a worker's is replaced");
+                set_current(WORKER_SLICE_NS);
+                lengthen_hogs(tid, || true);
+                assert_eq!(current(), Some(before), "its poll has ended");
                 leave_worker();
                 renew_worker();
+                assert_eq!(current(), Some(before));
+            }
+        })
+        .join()
+        .unwrap();
+    }
+
+    /// Another thread lengthened it when its poll had just ended.
+    #[test]
+    fn a_hogs_slice_is_no_threads_own() {
+        std::thread::spawn(|| {
+            let Some(before) = current() else { return };
+            if set_current(HOG_SLICE_NS) && become_worker() {
+                leave_worker();
                 assert_eq!(current(), Some(before));
             }
         })

@@ -10,6 +10,7 @@ use std::env;
 use std::fmt::Display;
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Begins each line that [`skip`] prints.
@@ -28,6 +29,40 @@ pub fn skip(reason: impl Display) {
 /// most once in a test, and return after it.
 pub fn leave_to_guest() {
     say(ELSEWHERE, "needs a guest of its own (cargo xtask vm)");
+}
+
+/// Runs the test `name` of this file in a process of its own, in which no other test runs, and returns true there. Elsewhere it returns
+/// false: the test has passed. `module` is the caller's `module_path!()`.
+///
+/// Where the process cannot start itself, as in some emulators, it [`skip`]s the test.
+///
+/// # Panics
+///
+/// If the test fails there, with what it has said.
+#[track_caller]
+pub fn in_own_process(module: &str, name: &str) -> bool {
+    const ALONE: &str = "MORPHEUS_TEST_ALONE";
+    let in_crate = module.split_once("::").map_or("", |(_, rest)| rest);
+    let test = format!("{in_crate}::{name}");
+    if env::var_os(ALONE).is_some_and(|alone| alone == *test) {
+        return true;
+    }
+    let output = env::current_exe().and_then(|program| {
+        Command::new(program)
+            .args(["--exact", &test, "--nocapture", "--test-threads=1"])
+            .env(ALONE, &test)
+            .output()
+    });
+    match output {
+        Ok(output) => {
+            let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+            let [out, errors] = said;
+            let passed = output.status.success() && out.contains("1 passed");
+            assert!(passed, "{test}: {}\n{out}\n{errors}", output.status);
+        }
+        Err(error) => skip(format!("cannot start itself: {error}")),
+    }
+    false
 }
 
 /// Waits until something has come true.

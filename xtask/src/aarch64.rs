@@ -299,6 +299,7 @@ mod tests {
             "bad_input",
             "builder",
             "blocking_limit",
+            "confinement",
             "contexts",
             "descriptors",
             "hooks",

@@ -23,8 +23,8 @@
 //! kinds, or one that carries a single request. Nothing tells what its next poll is, and most are short, so that it may not wait for
 //! the end of a hog. As many as other tasks may begin at once, in the order of arrival. Once a poll has turned out to be long it counts
 //! as that ([`Permits::becomes_long`]), and makes room for the next: nothing can stop it any more. So more hogs run at once than of
-//! tasks that are known, up to a limit that is far away. They are confined to a part of the CPUs. Threads that wait already when their
-//! label turns out to mix become mixed.
+//! tasks that are known, up to a limit that is far away; where threads can be confined, they have a part of the CPUs. Threads that wait
+//! already when their label turns out to mix become mixed.
 //!
 //! No task waits for ever. If no permit moves for [`STANDSTILL_NS`] (slow tasks that spin until another one runs),
 //! the oldest waiter gets one beyond the limits on running polls; so does the oldest of a class of which none moves for
@@ -361,7 +361,15 @@ impl State {
             waiters.insert((class as usize, waiter.ticket.number));
         }
         self.blocked_threads += usize::from(waiter.blocks_thread);
-        self.queues[class as usize].insert(waiter.ticket, waiter);
+        let ticket = Ticket {
+            // Only untried tasks stand by it. One that comes from them would stand behind all that come later.
+            short_polls: match class {
+                Class::Untried => waiter.ticket.short_polls,
+                _ => 0,
+            },
+            ..waiter.ticket
+        };
+        self.queues[class as usize].insert(ticket, waiter);
     }
 
     /// Takes a waiter out of the queue of its class.
@@ -1001,6 +1009,39 @@ mod tests {
         let state = permits.lock();
         assert!(state.may_become.is_empty() && state.blocked_threads > 0);
         drop((state, running));
+    }
+
+    /// An untried task that had short polls is no later for it.
+    #[test]
+    fn a_thread_that_becomes_mixed_goes_before_those_that_come_later() {
+        let label = label::of(Origin::Named("permit, mixed in order"));
+        let history = Arc::new(History::new(label));
+        let permits = permits(1);
+        let ask = |class, short_polls| {
+            let request = Request {
+                history: Some(&history),
+                blocks_thread: true,
+                short_polls,
+                ..Request::for_tests(class)
+            };
+            permits.ask(request, false, Waker::noop())
+        };
+        let mut untried = Vec::new();
+        let waits = loop {
+            match ask(Class::Untried, 5) {
+                Answer::Granted(permit) => untried.push(permit),
+                Answer::Wait(waiter) => break waiter,
+                Answer::Full => panic!("they are fewer than the threads"),
+            }
+        };
+        let mixed = || granted(ask(Class::Mixed, 0));
+        let mut running: Vec<_> = (0..permits.limits.running).map(|_| mixed()).collect();
+        (0..64).for_each(|_| history.learn_repeated(false));
+        tick(&permits, clock::now_ns(), [0, 0, 0], false);
+        let later = waiting(ask(Class::Mixed, 0));
+        drop(running.pop());
+        assert!(later.take_up(Waker::noop()).unwrap().is_none());
+        assert!(waits.take_up(Waker::noop()).unwrap().is_some());
     }
 
     #[test]

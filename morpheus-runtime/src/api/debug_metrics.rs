@@ -58,8 +58,8 @@ pub struct DebugMetrics {
     pub kernel_throttles: u64,
     /// Workers in unwatched polls that the runtime reported to the kernel side as hogs.
     pub hogs_marked: u64,
-    /// Polls of CPU hogs whose threads were confined to half of the CPUs, since the start. With at least as many hogs
-    /// as CPUs these are the youngest ones; each counts again where it was released meanwhile.
+    /// Polls of CPU hogs whose threads were confined to a part of the CPUs, since the start. Each counts again where it was
+    /// released meanwhile.
     pub hogs_confined: u64,
     /// CPU time of the controller, in nanoseconds.
     pub controller_cpu_ns: u64,

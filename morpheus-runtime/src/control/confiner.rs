@@ -30,7 +30,8 @@ pub(crate) struct Confiner {
 impl Confiner {
     /// `None` where nothing is to be confined. Under a quota that is less than the CPUs, what hogs use counts and not where.
     pub(crate) fn new(domain: &Domain, is_quota_tight: bool) -> Option<Confiner> {
-        let confines = domain.settings.mechanisms.confine
+        let confines = domain.settings.confine_hogs
+            && domain.settings.mechanisms.confine
             && domain.settings.policy >= Policy::Demote
             && !is_quota_tight;
         confines.then(|| Confiner {
@@ -40,7 +41,20 @@ impl Confiner {
         })
     }
 
-    /// Takes the threads that compute in long polls, and those that have cores, hogs among them.
+    /// Whether there is something to do beside so many hogs.
+    pub(crate) fn wants(&self, hogs: usize, domain: &Domain) -> bool {
+        // The scheduler does better: it runs a worker first, on any CPU.
+        let may_begin = domain.link.active() != ActiveLink::Scheduler;
+        self.is_busy() || (may_begin && hogs >= confined::cpus().max(2))
+    }
+
+    /// Whether threads are confined, or what they have started may be.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.confined.is_busy()
+    }
+
+    /// Takes the threads that compute in long polls, and those that have cores, hogs among them. Called each time that it
+    /// [`wants`](Self::wants) to.
     pub(crate) fn sample(
         &mut self,
         now_ns: u64,
@@ -48,9 +62,15 @@ impl Confiner {
         domain: &Domain,
         workers: impl Iterator<Item = Worker>,
     ) {
-        // The scheduler does better: it runs a worker first, on any CPU.
         if domain.link.active() == ActiveLink::Scheduler {
             hogs.clear();
+        }
+        let cpus = confined::cpus();
+        if cpus != self.decision.cpus() {
+            self.decision = Confinement::new(cpus);
+        }
+        if !self.is_busy() {
+            self.delays = Delays::default();
         }
         // A watched poll may also have a core that gives no sign of life.
         hogs.sort_unstable_by_key(|hog| (hog.tid, hog.since_ns));
@@ -70,7 +90,8 @@ impl Confiner {
                 self.decision.saw_delay(now_ns, delay_ns, window_ns);
             }
         }
-        let new = self.confined.confine(now_ns, &self.decision.parts(&hogs));
+        let parts = self.decision.parts(now_ns, &hogs);
+        let new = self.confined.confine(now_ns, &parts);
         domain.counters.hogs_confined.add(new);
     }
 }
@@ -93,9 +114,12 @@ struct Delays {
     hogs: [HashSet<u32>; 3],
 }
 
+/// Of so many workers one may wait for longer than the delay that a window tells: with many of them one always does.
+const ONE_WAITS_OF: usize = 8;
+
 /// What a window tells.
 struct Window {
-    /// The longest run delay of a worker, in nanoseconds.
+    /// The longest run delay of a worker in nanoseconds, but for one of each [`ONE_WAITS_OF`].
     delay_ns: u64,
     window_ns: u64,
 }
@@ -113,7 +137,7 @@ impl Delays {
         window_ns: u64,
         run_delay: impl Fn(u32) -> Option<u64>,
     ) -> Option<Window> {
-        let (mut totals, mut own, mut delay_ns) = (HashMap::new(), HashMap::new(), 0);
+        let (mut totals, mut own, mut delays) = (HashMap::new(), HashMap::new(), Vec::new());
         let is_hog = |tid: u32| self.hogs.iter().any(|hogs| hogs.contains(&tid));
         for Worker { tid, alive_ns } in workers.filter(|worker| !is_hog(worker.tid)) {
             let Some(total_ns) = run_delay(tid) else {
@@ -123,9 +147,12 @@ impl Delays {
             let before_ns = self.totals.get(&tid);
             own.extend(before_ns.map(|before_ns| (tid, total_ns.saturating_sub(*before_ns))));
             if alive_ns >= self.ended_ns {
-                delay_ns = delay_ns.max(self.last.get(&tid).copied().unwrap_or(0));
+                delays.extend(self.last.get(&tid));
             }
         }
+        delays.sort_unstable();
+        let delay_ns = delays.iter().nth_back(delays.len() / ONE_WAITS_OF);
+        let delay_ns = delay_ns.copied().unwrap_or(0);
         self.totals = totals;
         self.last = own;
         self.ended_ns = now_ns;
@@ -215,6 +242,26 @@ mod tests {
         assert_eq!(case.end_of(&[], &all, 0), None);
         assert_eq!(case.end(&[], &all), None);
         assert_eq!(case.end(&[], &all), Some(300_000));
+    }
+
+    #[test]
+    fn of_many_workers_one_may_wait() {
+        let mut delays = Delays::default();
+        let mut end = |workers: u32, window: u64| {
+            let worker = |tid| Worker {
+                tid,
+                alive_ns: window * WINDOW_NS,
+            };
+            let delay = |tid: u32| Some(window * u64::from(tid));
+            let workers = (1..=workers).map(worker);
+            let window = delays.end_window(window * WINDOW_NS, workers, WINDOW_NS, delay);
+            window.map(|window| window.delay_ns)
+        };
+        let mut last =
+            |workers: u32, first: u64| (first..first + 3).map(|window| end(workers, window)).last();
+        assert_eq!(last(7, 1), Some(Some(7)));
+        assert_eq!(last(8, 11), Some(Some(7)));
+        assert_eq!(last(64, 21), Some(Some(56)));
     }
 
     #[test]

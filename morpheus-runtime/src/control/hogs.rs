@@ -83,6 +83,16 @@ fn may_demote(core: usize, tid: u32, domain: &Domain) -> bool {
         && slot_of(tid, domain).is_some_and(is_demotable)
 }
 
+/// Those of the threads with these cores that may be demoted.
+pub(crate) fn demotable(
+    computing: Vec<(usize, confinement::Hog)>,
+    domain: &Domain,
+) -> Vec<confinement::Hog> {
+    let may =
+        |(core, hog): (usize, confinement::Hog)| may_demote(core, hog.tid, domain).then_some(hog);
+    computing.into_iter().filter_map(may).collect()
+}
+
 impl Hogs {
     pub(crate) fn new(cpus: usize) -> Hogs {
         Hogs {
@@ -101,13 +111,6 @@ impl Hogs {
                 slice::lengthen_workers(tid);
             }
         }
-    }
-
-    /// Threads whose cores give no sign of life, that compute and may be demoted.
-    pub(crate) fn computing(now_ns: u64, cores: &Cores, domain: &Domain) -> Vec<confinement::Hog> {
-        let computing = cores.computing(now_ns).into_iter();
-        let hogs = computing.filter(|(core, hog)| may_demote(*core, hog.tid, domain));
-        hogs.map(|(_, hog)| hog).collect()
     }
 
     /// Marks the workers of those of the stalled cores `numbers` whose threads have computed since the call before.

@@ -309,7 +309,8 @@ impl Watchdog {
             let is_long = domain.permits.becomes_long(word);
             if is_long && seen.demotable && domain.may_lengthen_slices() {
                 // Relaxed: the thread keeps its slot while it polls.
-                slice::lengthen_hogs(slot.tid.load(Ordering::Relaxed));
+                let tid = slot.tid.load(Ordering::Relaxed);
+                slice::lengthen_hogs(tid, || slot.observe_poll() != poll.seq);
             }
         }
         if judgement.becomes_hog && seen.demotable && self.rules.limits.policy >= Policy::Demote {

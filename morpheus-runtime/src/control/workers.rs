@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use tokio::runtime::{Handle, RuntimeMetrics};
 
 use crate::control::confiner::{Confiner, Worker};
-use crate::control::hogs::Hogs;
+use crate::control::hogs::{self, Hogs};
 use crate::control::watchdog;
 use crate::decide::confinement::Hog;
 use crate::decide::reporting::{self, Unwatched};
@@ -151,7 +151,8 @@ impl Workers {
         if cores.pressure {
             self.search_stalled_cores(now_ns, polls.stalled, active > 0);
         }
-        idle && cores.all_parked
+        let is_confining = self.confiner.as_ref().is_some_and(Confiner::is_busy);
+        idle && cores.all_parked && !is_confining
     }
 
     /// Confines hogs: the watched polls of this sample, and threads whose cores give no sign of life.
@@ -159,7 +160,12 @@ impl Workers {
         let Some(mut confiner) = self.confiner.take() else {
             return;
         };
-        let mut hogs = Hogs::computing(now_ns, &self.cores, &self.domain);
+        let computing = self.cores.computing(now_ns);
+        if !confiner.wants(computing.len() + watched.len(), &self.domain) {
+            self.confiner = Some(confiner);
+            return;
+        }
+        let mut hogs = hogs::demotable(computing, &self.domain);
         hogs.extend(watched);
         let thread = |core| {
             Some(Worker {

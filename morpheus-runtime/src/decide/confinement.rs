@@ -24,6 +24,9 @@ const RELAXED_SHARE: u64 = 10;
 /// more than one in a hundred.
 const PAUSE_NS: u64 = 20_000_000;
 const MOST_PAUSE_NS: u64 = 1_000_000_000;
+/// Hogs stay confined until they were fewer than CPUs for this time. Hogs that have permits are as many as CPUs, and one fewer each time
+/// that one of them ends its poll: each of these would else release all of them, and confine them anew.
+const STAYS_NS: u64 = 50_000_000;
 
 /// How many CPUs of so many are the narrow part; 0 where there is no such part.
 pub(crate) fn narrow(cpus: usize) -> usize {
@@ -53,6 +56,8 @@ pub(crate) struct Confinement {
     cpus: usize,
     /// Hogs on the wide part where there are more hogs than CPUs.
     on_wide: usize,
+    /// When hogs were last as many as CPUs; `None` while they are not confined.
+    many_ns: Option<u64>,
     window_began_ns: u64,
     /// Before this time no more hogs come to the wide part.
     pause_ends_ns: u64,
@@ -66,6 +71,7 @@ impl Confinement {
         Confinement {
             cpus,
             on_wide: wide(cpus),
+            many_ns: None,
             window_began_ns: 0,
             pause_ends_ns: 0,
             pause_ns: PAUSE_NS,
@@ -73,9 +79,19 @@ impl Confinement {
         }
     }
 
+    /// The CPUs that it decides about.
+    pub(crate) fn cpus(&self) -> usize {
+        self.cpus
+    }
+
     /// The parts of the hogs' threads, given the oldest hog first. None where all may run on all CPUs.
-    pub(crate) fn parts(&self, hogs: &[Hog]) -> Vec<(u32, Part)> {
-        if self.cpus < 2 || hogs.len() < self.cpus {
+    pub(crate) fn parts(&mut self, now_ns: u64, hogs: &[Hog]) -> Vec<(u32, Part)> {
+        if self.cpus >= 2 && hogs.len() >= self.cpus {
+            self.many_ns = Some(now_ns);
+        }
+        let stays = |many_ns: &u64| now_ns.saturating_sub(*many_ns) < STAYS_NS;
+        self.many_ns = self.many_ns.filter(stays);
+        if self.many_ns.is_none() {
             return Vec::new();
         }
         let on_wide = self.on_wide_of(hogs.len());
@@ -157,7 +173,7 @@ mod tests {
             })
             .collect();
         let on_wide = |cpus: usize, hogs: &[Hog]| {
-            let parts = Confinement::new(cpus).parts(hogs);
+            let parts = Confinement::new(cpus).parts(0, hogs);
             let tids: Vec<u32> = parts.iter().map(|(tid, _)| *tid).collect();
             assert!(tids.is_empty() || tids.iter().copied().eq(0..hogs.len() as u32));
             let is_wide = |(_, part): &&(u32, Part)| *part == Part::Wide;
@@ -171,6 +187,17 @@ mod tests {
         assert_eq!(all(2)[3..], [Some(1); 4]);
         assert_eq!(all(4)[..5], [None, None, None, None, Some(2)]);
         assert_eq!(all(4)[5..], [Some(2); 2]);
+        // Fewer ones for a moment.
+        let mut confinement = Confinement::new(4);
+        let at = |ms: u64, confinement: &mut Confinement| {
+            [4, 3].map(|count| confinement.parts(ms * MS, &hogs[..count]).len())
+        };
+        assert_eq!(confinement.parts(0, &hogs[..3]), []);
+        assert_eq!(at(1, &mut confinement), [4, 3]);
+        assert_eq!(at(100, &mut confinement), [4, 3]);
+        assert_eq!(confinement.parts(149 * MS, &hogs[..3]).len(), 3);
+        assert_eq!(confinement.parts(150 * MS, &hogs[..3]), []);
+        assert_eq!(confinement.parts(151 * MS, &hogs[..3]), []);
         let mut pressed = Confinement::new(2);
         pressed.saw_delay(0, WINDOW_NS, WINDOW_NS);
         let on_wide = [2, 3].map(|count| pressed.on_wide_of(count));

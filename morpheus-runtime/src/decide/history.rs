@@ -330,8 +330,14 @@ impl History {
     /// Whether long and short polls of the label's tasks come in any order, so that a long one says little about the task's next.
     /// Not where most polls are long: then the next is, too.
     pub(crate) fn mixes(&self) -> bool {
-        self.rating() < Rating::Hog
+        !self.is_mostly_long()
             && (self.unrepeated.bits() & used(MIXES_OF)).count_ones() >= MIXES_LEAST
+    }
+
+    /// Whether more than three quarters of the last polls were. On a machine that is full short polls look long, too.
+    fn is_mostly_long(&self) -> bool {
+        let (stalled, polls) = self.last_stalled();
+        4 * stalled > 3 * polls
     }
 
     fn end_doubt(&self) {
@@ -627,11 +633,11 @@ mod tests {
         let history = history("history, only hogs");
         for _ in 0..MIXES_OF {
             history.learn_stalled_alone(false);
-            history.learn_hog();
             history.learn_repeated(false);
         }
+        // Whether they compute or block.
         assert!(!history.mixes());
-        (0..64).for_each(|_| history.learn_good());
+        (0..32).for_each(|_| history.learn_good());
         assert!(history.mixes(), "most are short now");
     }
 

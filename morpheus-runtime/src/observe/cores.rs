@@ -25,7 +25,8 @@ const COMPUTED_NS: u64 = 2_000_000;
 const PATIENCE_UNDER_QUOTA: u64 = 5;
 /// A core that has slept for this time is no new sign: a spare stands in for it, and the sleep may never end.
 const OLD_NS: u64 = 1_000_000_000;
-/// A thread that computes has no CPU for the turns of the others that do: twice the kernel's longest slice each, and a few more.
+/// A thread that computes has no CPU for the turns of the others that do: twice the kernel's longest slice each, and a few more. (Those
+/// with the slice of a hog of 20 ms are counted as watched polls.)
 const TURN_NS: u64 = 6_000_000;
 const FEW_TURNS: u64 = 4;
 /// The same as [`PRESSURE_NS`] for a core whose thread is not known, because it has not parked since it got its core.

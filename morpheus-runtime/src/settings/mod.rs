@@ -56,6 +56,7 @@ pub(crate) struct Settings {
     pub(crate) report_after_ns: u64,
     /// Features asked for that this build of tokio lacks.
     pub(crate) refused: Vec<Limitation>,
+    pub(crate) confine_hogs: bool,
     pub(crate) confine_to_quota: bool,
     /// Whether this is a current-thread runtime: a thread belongs to its domain while it is in `block_on`.
     pub(crate) is_current_thread: bool,
@@ -83,6 +84,7 @@ impl Default for Settings {
             event_interval: DEFAULT_EVENT_INTERVAL,
             report_after_ns: 10_000_000,
             refused: Vec::new(),
+            confine_hogs: true,
             confine_to_quota: false,
             is_current_thread: false,
             mechanisms: Mechanisms::default(),

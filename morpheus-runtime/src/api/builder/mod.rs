@@ -277,6 +277,16 @@ impl Builder {
         self
     }
 
+    /// Whether threads that compute are confined to a part of the CPUs while they are at least as many as CPUs (default true). Workers
+    /// then find a CPU; without it each shares one with many hogs.
+    ///
+    /// Code that counts CPUs on a confined thread counts those of the part (`std::thread::available_parallelism`, and pools of threads
+    /// that are as large). Where tasks that compute start such pools, set their sizes, or switch this off.
+    pub fn confine_hogs(&mut self, confine: bool) -> &mut Self {
+        self.settings.confine_hogs = confine;
+        self
+    }
+
     /// Confines the runtime's threads, blocking ones included, to the number of CPUs that a CPU quota (a
     /// container's limit) pays for: rounded down, at least one (default false). Without a quota it does nothing.
     ///
