@@ -84,7 +84,7 @@ impl Lines {
 
     fn flush(&self) {
         let (done, written) = channel();
-        // Where the queue is full nobody reads, and there is nothing to wait for.
+        // A full queue means that no line is being read: a wait would not help.
         if self.items.try_send(Item::Flush(done)).is_ok() {
             let _ = written.recv_timeout(LAST_LINES);
         }

@@ -547,7 +547,7 @@ fn a_reader_of_its_lines_that_stops_holds_no_daemon_up() {
     drop(unread);
 }
 
-/// With `--verbose` each client causes lines: none may hold up the others where nobody reads them.
+/// With `--verbose` each client causes lines. One that causes lines which are not read may not hold up the others.
 #[test]
 fn a_reader_of_its_errors_that_stops_holds_no_daemon_up() {
     if !can_run() {

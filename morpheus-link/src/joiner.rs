@@ -438,7 +438,7 @@ mod tests {
         assert_eq!(pauses.last(), Some(Some(LATER)));
     }
 
-    /// A daemon's socket, at which nobody answers yet.
+    /// A daemon's socket that gives no answer yet.
     fn listener(path: &Path) -> OwnedFd {
         let (family, kind) = (
             rustix::net::AddressFamily::UNIX,

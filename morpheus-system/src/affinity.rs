@@ -55,7 +55,7 @@ impl Cpus {
         self.numbers().into_iter().filter(in_other).collect()
     }
 
-    /// All CPUs that there may ever be: the affinity of a thread for which nobody has set one.
+    /// Every number that a set can hold: a thread with this affinity has no limit of its own.
     #[must_use]
     pub fn every() -> Cpus {
         (0..libc::CPU_SETSIZE as usize).collect()

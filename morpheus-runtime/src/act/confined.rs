@@ -209,10 +209,13 @@ impl Episode {
         }
     }
 
-    fn widen(&self, tid: u32) {
-        if self.inherits(tid) {
+    /// Gives all CPUs to a thread that has inherited a part. Returns whether it has.
+    fn widen(&self, tid: u32) -> bool {
+        let inherits = self.inherits(tid);
+        if inherits {
             self.free.apply_to(tid);
         }
+        inherits
     }
 
     /// Gives all CPUs to what these confined threads have started, or released ones a moment ago. Returns whether that was the last search.
@@ -236,8 +239,7 @@ impl Episode {
     fn give_back(&mut self, confined: &HashMap<u32, Part>) {
         let threads = HashSet::from_iter(family::threads().unwrap_or_default());
         for &tid in threads.difference(&self.known) {
-            if self.inherits(tid) {
-                self.free.apply_to(tid);
+            if self.widen(tid) {
                 self.parents.insert(tid, SEARCHES);
             }
         }
@@ -247,7 +249,9 @@ impl Episode {
             for pid in family::children(*tid) {
                 let searches = before.get(&pid).copied().unwrap_or(0);
                 if searches < SEARCHES {
-                    family::descendants(pid, MOST_DESCENDANTS, |tid| self.widen(tid));
+                    family::descendants(pid, MOST_DESCENDANTS, |tid| {
+                        self.widen(tid);
+                    });
                 }
                 self.children.insert(pid, searches + 1);
             }

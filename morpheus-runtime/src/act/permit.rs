@@ -178,17 +178,17 @@ impl Waiter {
         }
     }
 
-    /// The class that the history of its label may give it.
-    fn may_become(&self) -> Option<(Class, &Arc<History>)> {
+    /// The class that the history of its label may give it, with that as its key in [`State::may_become`].
+    fn may_become(&self) -> Option<((usize, usize), &Arc<History>)> {
         let history = self.history.as_ref()?;
-        match self.class() {
+        let becomes = match self.class() {
             // A thread that waits polls a task that has a record of its own, which tells whether it is a hog.
-            Class::Slow | Class::Hog | Class::Untried if self.blocks_thread => {
-                Some((Class::Mixed, history))
-            }
-            Class::Slow => Some((Class::Hog, history)),
-            _ => None,
-        }
+            Class::Slow | Class::Hog | Class::Untried if self.blocks_thread => Class::Mixed,
+            Class::Slow => Class::Hog,
+            _ => return None,
+        };
+        let key = (becomes as usize, Arc::as_ptr(history).addr());
+        Some((key, history))
     }
 
     /// Ends the wait of a waiter that is in no queue any more: its future is polled inline.
@@ -354,8 +354,7 @@ impl State {
     /// Adds a waiter to the queue of its class.
     fn insert(&mut self, waiter: Arc<Waiter>) {
         let class = waiter.class();
-        if let Some((becomes, history)) = waiter.may_become() {
-            let key = (becomes as usize, Arc::as_ptr(history).addr());
+        if let Some((key, history)) = waiter.may_become() {
             let of_history = self.may_become.entry(key);
             let (_, waiters) = of_history.or_insert_with(|| (history.clone(), BTreeSet::new()));
             waiters.insert((class as usize, waiter.ticket.number));
@@ -375,10 +374,8 @@ impl State {
     /// Takes a waiter out of the queue of its class.
     fn remove(&mut self, class: Class, number: u64) -> Option<Arc<Waiter>> {
         let waiter = self.queues[class as usize].remove(number)?;
-        if let Some((becomes, history)) = waiter.may_become()
-            && let Entry::Occupied(mut of_history) = self
-                .may_become
-                .entry((becomes as usize, Arc::as_ptr(history).addr()))
+        if let Some((key, _)) = waiter.may_become()
+            && let Entry::Occupied(mut of_history) = self.may_become.entry(key)
         {
             let (_, waiters) = of_history.get_mut();
             waiters.remove(&(class as usize, number));

@@ -41,11 +41,12 @@ impl Confiner {
         })
     }
 
-    /// Whether there is something to do beside so many hogs.
+    /// Whether [`sample`](Self::sample) has something to do, given the number of hogs. The controller asks at each sample, so that the
+    /// kernel is asked for CPUs only where there are two hogs.
     pub(crate) fn wants(&self, hogs: usize, domain: &Domain) -> bool {
         // The scheduler does better: it runs a worker first, on any CPU.
         let may_begin = domain.link.active() != ActiveLink::Scheduler;
-        self.is_busy() || (may_begin && hogs >= confined::cpus().max(2))
+        self.is_busy() || (may_begin && hogs >= 2 && hogs >= confined::cpus())
     }
 
     /// Whether threads are confined, or what they have started may be.
@@ -114,7 +115,7 @@ struct Delays {
     hogs: [HashSet<u32>; 3],
 }
 
-/// Of so many workers one may wait for longer than the delay that a window tells: with many of them one always does.
+/// A window leaves out the longest delay of each this many workers: among many workers one always waits for long.
 const ONE_WAITS_OF: usize = 8;
 
 /// What a window tells.

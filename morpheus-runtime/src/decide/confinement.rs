@@ -30,7 +30,7 @@ const MOST_PAUSE_NS: u64 = 1_000_000_000;
 /// that one of them ends its poll: each of these would else release all of them, and confine them anew.
 const STAYS_NS: u64 = 50_000_000;
 
-/// How many CPUs of so many are the narrow part; 0 where there is no such part.
+/// The number of CPUs in the narrow part of `cpus`; 0 where there is no such part.
 pub(crate) fn narrow(cpus: usize) -> usize {
     if cpus < 2 { 0 } else { cpus.div_ceil(2) }
 }
@@ -104,7 +104,7 @@ impl Confinement {
         hogs.iter().enumerate().map(part).collect()
     }
 
-    /// How many of so many hogs are on the wide part.
+    /// The number of hogs on the wide part, given that of all hogs.
     fn on_wide_of(&self, hogs: usize) -> usize {
         if hogs > self.cpus {
             self.on_wide
@@ -113,7 +113,7 @@ impl Confinement {
         }
     }
 
-    /// Ends the window that is over, beside so many hogs. Returns its length, in nanoseconds, if the workers' run delay is to be measured now:
+    /// Ends the window that is over, given the number of hogs. Returns its length, in nanoseconds, if the workers' run delay is to be measured now:
     /// [`saw_delay`](Self::saw_delay) then wants it. 0 is the length of a window that says nothing.
     pub(crate) fn window_over(&mut self, now_ns: u64, hogs: usize) -> Option<u64> {
         let length_ns = now_ns.saturating_sub(self.window_began_ns);
@@ -149,7 +149,7 @@ impl Confinement {
     }
 }
 
-/// How many CPUs of so many are the wide part.
+/// The number of CPUs in the wide part of `cpus`.
 fn wide(cpus: usize) -> usize {
     cpus - narrow(cpus).min(cpus)
 }
