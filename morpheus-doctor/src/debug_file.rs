@@ -122,6 +122,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::modules::tests::make_pipe;
 
     /// A program whose one unit, for the code from 0x1000 on, says that its information is in another file.
     fn split_program(directory: &str, other: &str) -> Vec<u8> {
@@ -167,10 +168,7 @@ mod tests {
     #[test]
     fn a_file_that_a_program_names_is_not_opened() {
         let directory = tempfile::tempdir().unwrap();
-        let pipe = directory.path().join("other.dwo");
-        let pipe = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
-        // SAFETY: the name ends with 0, and outlives the call.
-        assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+        make_pipe(&directory.path().join("other.dwo"));
         let path = directory.path().join("program");
         let program = split_program(directory.path().to_str().unwrap(), "other.dwo");
         std::fs::write(&path, program).unwrap();
@@ -186,9 +184,7 @@ mod tests {
     fn a_pipe_is_no_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("libpipe.so");
-        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: as above.
-        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        make_pipe(&path);
         let (sender, receiver) = channel();
         std::thread::spawn(move || {
             let file = DebugFile::open(&path, &mut Budget::default());

@@ -260,16 +260,21 @@ fn read<'data, R: ReadRef<'data>>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Makes a pipe at a path. A program that opens it as a file waits for a writer.
+    pub(crate) fn make_pipe(path: &Path) {
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: the name ends with 0, and outlives the call.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    }
 
     #[test]
     fn a_pipe_in_the_place_of_a_library_is_not_waited_for() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("libpipe.so");
-        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: the name ends with 0, and outlives the call.
-        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        make_pipe(&path);
         assert!(!open(&path).unwrap().metadata().unwrap().is_file());
     }
 

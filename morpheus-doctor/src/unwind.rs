@@ -531,6 +531,12 @@ mod tests {
         assert_eq!(tables(&walker), before);
     }
 
+    /// Words as they lie on a stack.
+    fn bytes_of(words: &[u64]) -> Vec<u8> {
+        let bytes = words.iter().flat_map(|word| word.to_ne_bytes());
+        bytes.collect()
+    }
+
     #[test]
     fn a_place_is_searched_for_in_the_copy_alone() {
         let sp = 0x7fff_0000_0000;
@@ -540,10 +546,7 @@ mod tests {
                 sp,
                 ..Registers::default()
             },
-            bytes: words
-                .iter()
-                .flat_map(|word: &u64| word.to_ne_bytes())
-                .collect(),
+            bytes: bytes_of(&words),
         };
         let at = |ip, sp| Position {
             ip,
@@ -633,10 +636,7 @@ mod tests {
                 sp,
                 ..Registers::default()
             },
-            bytes: words
-                .iter()
-                .flat_map(|word: &u64| word.to_ne_bytes())
-                .collect(),
+            bytes: bytes_of(&words),
         };
         let walker = Walker::new(std::process::id()).unwrap();
         let frames = walker.walk(&copy);
