@@ -7,6 +7,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 
+/// The CPU on which a thread of this process runs or last ran. `None` where the thread is gone or `/proc` is not mounted.
+#[must_use]
+pub fn cpu_of(tid: u32) -> Option<usize> {
+    let stat = fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
+    // The name may have blanks and parentheses. It is the second field, and the CPU the 39th.
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_ascii_whitespace().nth(36)?.parse().ok()
+}
+
 /// A set of CPUs, by the kernel's numbers.
 #[derive(Clone, Copy)]
 pub struct Cpus(libc::cpu_set_t);
@@ -37,6 +46,12 @@ impl Cpus {
         (0..libc::CPU_SETSIZE as usize)
             .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &self.0) })
             .collect()
+    }
+
+    /// Whether a CPU is one of these.
+    pub fn contains(&self, cpu: usize) -> bool {
+        // SAFETY: the index is below CPU_SETSIZE, the size of the set.
+        cpu < libc::CPU_SETSIZE as usize && unsafe { libc::CPU_ISSET(cpu, &self.0) }
     }
 
     /// How many CPUs these are.
@@ -126,6 +141,7 @@ mod tests {
         assert_ne!(cpus, [0, 5].into_iter().collect());
         assert_eq!(format!("{cpus:?}"), "[0, 5, 1023]");
         assert_eq!(cpus.count(), 3);
+        assert!(cpus.contains(1_023) && !cpus.contains(1) && !cpus.contains(1_024));
         let others: Cpus = [5, 7, 1_023].into_iter().collect();
         assert_eq!(cpus.and(&others).numbers(), [5, 1_023]);
         assert_eq!(Cpus::every().and(&cpus), cpus);
@@ -146,6 +162,7 @@ mod tests {
         std::thread::spawn(move || {
             assert!(one.apply_to(own_tid()));
             assert_eq!(Cpus::of(0), Some(one));
+            assert_eq!(cpu_of(own_tid()), one.numbers().first().copied());
             assert!(all.apply_to(0));
             assert_eq!(Cpus::of(own_tid()), Some(all));
         })
@@ -154,5 +171,6 @@ mod tests {
         assert_eq!(Cpus::of(0), Some(all), "no other thread's");
         assert!(!Cpus::none().apply_to(0), "no CPU at all");
         assert_eq!(Cpus::of(i32::MAX as u32), None);
+        assert_eq!(cpu_of(i32::MAX as u32), None);
     }
 }

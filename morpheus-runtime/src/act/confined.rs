@@ -102,6 +102,14 @@ impl Confined {
         self.threads.len() - before
     }
 
+    /// The part of the CPUs on which a thread runs or last ran, while others are confined.
+    pub(crate) fn is_on(&self, tid: u32) -> Option<Part> {
+        let episode = self.episode.as_ref()?;
+        let cpu = affinity::cpu_of(tid)?;
+        let is_on = |part: &Part| episode.of(*part).contains(cpu);
+        [Part::Wide, Part::Narrow].into_iter().find(is_on)
+    }
+
     /// Whether there is something left to be done, though no thread is to be confined.
     pub(crate) fn is_busy(&self) -> bool {
         self.episode.is_some()

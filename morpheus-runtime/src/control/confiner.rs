@@ -91,7 +91,10 @@ impl Confiner {
                 self.decision.saw_delay(now_ns, delay_ns, window_ns);
             }
         }
-        let parts = self.decision.parts(now_ns, &hogs);
+        let confined = &self.confined;
+        let parts = self
+            .decision
+            .parts(now_ns, &hogs, |tid| confined.is_on(tid));
         let new = self.confined.confine(now_ns, &parts);
         domain.counters.hogs_confined.add(new);
     }

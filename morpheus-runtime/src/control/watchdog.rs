@@ -55,7 +55,7 @@ pub(crate) struct Sample {
     pub(crate) stalls: Vec<Stall>,
     /// Polls that have just been stalled for the time after which their stacks are taken.
     pub(crate) long: Vec<Long>,
-    /// Stalled polls that compute and may be demoted.
+    /// Polls that compute and may be demoted: stalled ones, and those with the permit of a hog.
     pub(crate) hogs: Vec<Hog>,
 }
 
@@ -199,22 +199,26 @@ impl Watchdog {
                 }
             }
         }
-        if !self.cases[index].is_stalled {
-            return;
-        }
-        self.report_long(index, stalled_ns, sample);
+        let is_stalled = self.cases[index].is_stalled;
         let (poll, slot) = (self.polls.at(index), domain.slots.runtime(index));
-        if !poll.asleep && slot.has_flag(SlotFlag::Demotable) && !slot.in_critical() {
+        // Relaxed: only this thread changes the class of a poll that goes on.
+        let word = domain.slots.private[index]
+            .permit_class
+            .load(Ordering::Relaxed);
+        let computes = is_stalled || (in_handoff && word == Class::Hog.word());
+        if computes && !poll.asleep && slot.has_flag(SlotFlag::Demotable) && !slot.in_critical() {
             sample.hogs.push(Hog {
                 since_ns: poll.since_ns,
                 // Relaxed: the thread keeps its slot while it polls.
                 tid: slot.tid.load(Ordering::Relaxed),
             });
         }
+        if !is_stalled {
+            return;
+        }
+        self.report_long(index, stalled_ns, sample);
         if in_handoff {
-            let private = &domain.slots.private[index];
             if self.polls.at(index).asleep {
-                let word = private.permit_class.load(Ordering::Relaxed);
                 sample.handoffs_asleep[Class::of_word(word) as usize] += 1;
             }
             let unserved = unserved_core(&domain, index, metrics);
@@ -388,47 +392,111 @@ fn unserved_core(domain: &Domain, index: usize, metrics: Option<&RuntimeMetrics>
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::mpsc::{self, TryRecvError};
+
+    use tokio::task::JoinHandle;
 
     use super::*;
     use crate::poll::mark::PollMark;
     use crate::poll::own_slot;
     use crate::report::label::Origin;
-    use crate::{Builder, Link};
+    use crate::{Builder, Link, Runtime};
+    use morpheus_link::table::Private;
 
-    /// Three polls have handed off the one core, each to the next: one worker is stuck, and not three.
-    #[test]
-    fn a_core_that_many_polls_handed_off_needs_one_spare() {
+    fn one_worker() -> Runtime {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).max_spares(0).link(Link::Watchdog);
-        let runtime = builder.build().unwrap();
-        let metrics = runtime.handle().metrics();
-        let label = label::of(Origin::Named("watchdog, hands on"));
-        let (began, begins) = mpsc::channel();
-        let polls = [(); 3].map(|()| {
+        builder.build().unwrap()
+    }
+
+    /// A poll without its core, on a thread of its own.
+    struct Handoff {
+        index: usize,
+        release: mpsc::Sender<()>,
+        polled: JoinHandle<()>,
+    }
+
+    impl Handoff {
+        /// `begins` has the private part of its slot before the poll begins, which computes or sleeps.
+        fn begin(
+            runtime: &Runtime,
+            computes: bool,
+            begins: impl FnOnce(&Private) + Send + 'static,
+        ) -> Handoff {
             let (release, held) = mpsc::channel::<()>();
-            let (began, metrics) = (began.clone(), metrics.clone());
+            let (began, is_begun) = mpsc::channel();
             let polled = runtime.handle().spawn_blocking(move || {
                 let slot = own_slot::claim().unwrap();
                 let index = own_slot::with_domain(|domain, index| {
-                    let private = &domain.slots.private[index];
-                    let busy_ns = clock::nanos(metrics.worker_total_busy_duration(0));
-                    let parks = metrics.worker_park_unpark_count(0);
-                    private.core_busy_ns.store(busy_ns, Ordering::Relaxed);
-                    private.core_parks.store(parks, Ordering::Relaxed);
-                    private.core_handed_over.store(1, Ordering::Relaxed);
+                    begins(&domain.slots.private[index]);
                     index
                 });
                 slot.runtime.set_flag(SlotFlag::Handoff);
-                let mark = PollMark::begin(slot, label);
+                let mark = PollMark::begin(slot, label::of(Origin::Named("watchdog, handed off")));
                 began.send(index.unwrap()).unwrap();
+                while computes && held.try_recv() == Err(TryRecvError::Empty) {
+                    std::hint::spin_loop();
+                }
                 let _ = held.recv();
                 drop(mark);
                 slot.runtime.clear_flag(SlotFlag::Handoff);
             });
-            (release, polled)
+            Handoff {
+                index: is_begun.recv().unwrap(),
+                release,
+                polled,
+            }
+        }
+
+        fn end(self, runtime: &Runtime) {
+            drop(self.release);
+            runtime.block_on(self.polled).unwrap();
+        }
+    }
+
+    /// It may have to share a CPU from its beginning, and has used none by then.
+    #[test]
+    fn a_poll_with_the_permit_of_a_hog_counts_as_one_before_it_stalls() {
+        let runtime = one_worker();
+        let [slow, hog] = [Class::Slow, Class::Hog].map(|class| {
+            Handoff::begin(&runtime, true, move |private| {
+                private.permit_class.store(class.word(), Ordering::Relaxed);
+            })
         });
-        let indices = [(); 3].map(|()| begins.recv().unwrap());
+        let domain = runtime.domain();
+        let mut watchdog = Watchdog::new(domain.clone());
+        let now_ns = clock::now_ns();
+        let mut hogs = |at_ns| {
+            let sample = watchdog.sample(at_ns, None);
+            assert_eq!(sample.stalled, 0);
+            let tids: Vec<u32> = sample.hogs.iter().map(|hog| hog.tid).collect();
+            tids
+        };
+        assert_eq!(hogs(now_ns), [], "new");
+        let tid = domain.slots.runtime(hog.index).tid.load(Ordering::Relaxed);
+        assert_eq!(hogs(now_ns + 1), [tid]);
+        let slot = domain.slots.runtime(hog.index);
+        slot.clear_flag(SlotFlag::Demotable);
+        assert_eq!(hogs(now_ns + 2), []);
+        [slow, hog].into_iter().for_each(|poll| poll.end(&runtime));
+    }
+
+    /// Three polls have handed off the one core, each to the next: one worker is stuck, and not three.
+    #[test]
+    fn a_core_that_many_polls_handed_off_needs_one_spare() {
+        let runtime = one_worker();
+        let metrics = runtime.handle().metrics();
+        let polls = [(); 3].map(|()| {
+            let metrics = metrics.clone();
+            Handoff::begin(&runtime, false, move |private| {
+                let busy_ns = clock::nanos(metrics.worker_total_busy_duration(0));
+                let parks = metrics.worker_park_unpark_count(0);
+                private.core_busy_ns.store(busy_ns, Ordering::Relaxed);
+                private.core_parks.store(parks, Ordering::Relaxed);
+                private.core_handed_over.store(1, Ordering::Relaxed);
+            })
+        });
+        let indices = polls.each_ref().map(|poll| poll.index);
         let domain = runtime.domain();
         let mut watchdog = Watchdog::new(domain.clone());
         let now_ns = clock::now_ns();
@@ -451,9 +519,6 @@ mod tests {
             private.core_busy_ns.store(u64::MAX, Ordering::Relaxed);
         }
         assert_eq!(stalled_at(now_ns + 60_000_000), 0);
-        for (release, polled) in polls {
-            drop(release);
-            runtime.block_on(polled).unwrap();
-        }
+        polls.into_iter().for_each(|poll| poll.end(&runtime));
     }
 }
