@@ -68,14 +68,17 @@ impl<C: Serialize> Envelope<C> {
         Self {
             commit: commit(Path::new(env!("CARGO_MANIFEST_DIR"))).map(|commit| {
                 let is_old = std::env::current_exe().is_ok_and(|program| is_older(&program));
-                match is_old && !commit.ends_with(DIRTY) {
-                    true => commit + DIRTY,
-                    false => commit,
-                }
+                marked(commit, is_old)
             }),
             host: Some(Host::read()),
             ..Self::empty(bench, config)
         }
+    }
+
+    /// Notes that another program was measured, which may be older than what it was built from.
+    pub fn measures(&mut self, program: &Path) {
+        let is_old = is_older(program);
+        self.commit = self.commit.take().map(|commit| marked(commit, is_old));
     }
 
     /// Likewise, where neither the commit nor the machine is known.
@@ -172,6 +175,14 @@ pub fn settings(config: &Value) -> String {
 
 /// Behind the commit of a checkout with changes, as git has it.
 const DIRTY: &str = "-dirty";
+
+/// The commit as that of a checkout with changes, if a program is older than what it was built from.
+fn marked(commit: String, is_old: bool) -> String {
+    match is_old && !commit.ends_with(DIRTY) {
+        true => commit + DIRTY,
+        false => commit,
+    }
+}
 
 /// Whether a program is older than a file that it was built from. Cargo puts the list of these beside it.
 fn is_older(program: &Path) -> bool {

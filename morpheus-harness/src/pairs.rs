@@ -52,9 +52,9 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bar {
-    /// The whole interval is at most the bar.
+    /// The whole interval keeps to the bar, and the noise of a control, if there is one, is smaller than it.
     Met,
-    /// The whole interval is above it.
+    /// The whole interval is beyond it, and beyond the noise of a control, if there is one.
     Missed,
     /// It is in the interval, or the noise is greater than it, or there are too few pairs.
     Undecided,

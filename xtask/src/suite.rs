@@ -128,7 +128,7 @@ const FIGURES: &[Row] = &[
     row("loops", &["loops", "--pairs", "30"], None),
     row("footprint", &["footprint"], None),
     row("service", &["service", "--clients", "4,40,200", "--rounds", "10"], None),
-    row("service-blocking", &["service", "--scene", "blocking", "--clients", "64,256", "--rounds", "10", "--warmup", "2", "--seconds", "4"], None),
+    row("service-blocking", &["service", "--scene", "blocking", "--clients", "64,256", "--rounds", "10", "--warmup", "2", "--seconds", "5"], None),
 ];
 /// Where they are kept.
 const FIGURES_DIRECTORY: &str = "figures";
@@ -176,8 +176,10 @@ fn measure_figures(
         }
         missing = measure_all(context, &measured, rows, FIGURES_LIMIT)?.1;
         for file in fs::read_dir(&measured)? {
-            let file = file?;
-            fs::copy(file.path(), directory.join(file.file_name()))?;
+            let file = file?.path();
+            if file.extension().is_some_and(|ending| ending == "json") {
+                fs::copy(&file, directory.join(file.file_name().unwrap_or_default()))?;
+            }
         }
     }
     if interrupt::take() {
@@ -339,8 +341,11 @@ fn measure_all(
         // Where it cannot be measured now, nothing of an earlier run stands in its place.
         if place.is_dir() {
             fs::remove_dir_all(&place)?;
-        } else if place.exists() {
-            fs::remove_file(&place)?;
+        }
+        for place in [&place, &place.with_extension(FAILED)] {
+            if place.exists() {
+                fs::remove_file(place)?;
+            }
         }
         let outcome = measure(context, command, &place, limit);
         if interrupt::came() {
@@ -410,16 +415,37 @@ fn measure(context: &Context, command: &[&str], place: &Path, limit: Duration) -
     } else {
         command.args(arguments).arg("--json");
     }
-    let printed = run_to_end(&mut command, limit)?;
+    let mut printed = Vec::new();
+    let ended = stream_to_end(&mut command, limit, &mut printed);
     if writes {
-        return Ok(());
+        return ended;
     }
-    fs::write(place.with_extension("json"), printed)
+    let Err(why) = ended else {
+        return fs::write(place, printed);
+    };
+    if printed.is_empty() {
+        return Err(why);
+    }
+    // An hour of measurements, and what failed.
+    let place = place.with_extension(FAILED);
+    fs::write(&place, printed)?;
+    let text = format!("{why}; what it has measured is in {}", place.display());
+    Err(io::Error::new(why.kind(), text))
 }
+
+/// The ending of the file with what a row has that failed or was interrupted.
+const FAILED: &str = "json.failed";
 
 /// The output of a program, if it ended well.
 pub(crate) fn run_to_end(command: &mut Command, limit: Duration) -> io::Result<Vec<u8>> {
-    let (mut printed, mut said) = (Vec::new(), Vec::new());
+    let mut printed = Vec::new();
+    stream_to_end(command, limit, &mut printed)?;
+    Ok(printed)
+}
+
+/// Adds the output of a program to what is `printed`. An error if it does not end well.
+fn stream_to_end(command: &mut Command, limit: Duration, printed: &mut Vec<u8>) -> io::Result<()> {
+    let mut said = Vec::new();
     let ending = process::stream(
         command,
         limit,
@@ -442,7 +468,7 @@ pub(crate) fn run_to_end(command: &mut Command, limit: Duration) -> io::Result<V
         let last = said.lines().last().unwrap_or("it says nothing");
         return Err(io::Error::other(format!("{}: {last}", ending.status)));
     }
-    Ok(printed)
+    Ok(())
 }
 
 /// The observer, for as long as this lives.

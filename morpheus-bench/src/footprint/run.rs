@@ -69,6 +69,7 @@ pub fn measure(options: &Options) -> Envelope<Options> {
     let task_rounds = options.runs.min(TASK_ROUNDS);
     let all = idle.len() * options.runs + tasks.len() * KEPT.len() * task_rounds;
     let mut progress = Progress::new(each * all as u32, options.json);
+    let mut again = 0;
     let mut ask = |runtime: Contender, tasks: Option<Tasks>| {
         progress.say(runtime.to_string());
         let job = Job {
@@ -77,7 +78,7 @@ pub fn measure(options: &Options) -> Envelope<Options> {
             settle_ms: options.settle_ms as u64,
             tasks,
         };
-        let answer = ask(&job, each, &mut progress);
+        let answer = ask(&job, each, &mut progress, &mut again);
         progress.finish_run(each);
         answer.map_err(|why| format!("{runtime}: {why}"))
     };
@@ -99,6 +100,10 @@ pub fn measure(options: &Options) -> Envelope<Options> {
         Ok(mean)
     });
     progress.clear();
+    let note = format!(
+        "{again} measurements were repeated: the runtime had released a spare or reported a stall, and was not idle."
+    );
+    found.notes.extend((again > 0).then_some(note));
     if !idle.is_empty() {
         let about = "what it adds to a process that has served a few tasks";
         found.add(IDLE, about, idle_rows(&idle, &runtimes.0));
@@ -164,7 +169,14 @@ impl Task {
 }
 
 /// The result of the first child whose runtime was idle.
-fn ask(job: &Job, each: Duration, progress: &mut Progress) -> Result<Found, String> {
+///
+/// Adds to `again` each child whose runtime had to act.
+fn ask(
+    job: &Job,
+    each: Duration,
+    progress: &mut Progress,
+    again: &mut usize,
+) -> Result<Found, String> {
     let until = Instant::now() + GRACE;
     loop {
         let own = supervised::own("footprint");
@@ -174,6 +186,7 @@ fn ask(job: &Job, each: Duration, progress: &mut Progress) -> Result<Found, Stri
         if let Some(found) = answer? {
             return Ok(found);
         }
+        *again += 1;
         if interrupt::happened() || Instant::now() >= until {
             return Err(
                 "the machine is too busy for an idle runtime: it had to act each time".into(),

@@ -71,7 +71,7 @@ pub fn measure(options: &Options) -> Result<Envelope<Options>, String> {
     // Before anything is measured: a build takes both CPUs.
     let only = &options.only()[..];
     for &variant in only {
-        programs.of(variant)?;
+        found.measures(&programs.of(variant)?);
     }
     let each = AROUND + options.warmup() + options.window();
     let all = options.clients().len() * options.rounds * only.len();

@@ -5,6 +5,7 @@
 //! window of 8 s has three or four, 75 or 100 requests a second of 80 that the CPUs can compute. So a request counts with that part of
 //! the time from sending it to its answer that lies in the window. One without an answer is taken to last as long as its client's
 //! last one, or as long as it has been under way, if that is more; the first of a client, of which nothing is known, counts as nothing.
+//! That credits a service that leaves some clients waiting for many times their last answer.
 
 use std::time::{Duration, Instant};
 

@@ -6,8 +6,8 @@ use morpheus_harness::arguments::one_of;
 use morpheus_harness::pairs::Limit::{self, AtLeast, AtMost};
 
 use super::figures::{
-    CONTROLLER, HOG_CPU, LIFO_P99, MIXED_P99, MIXED_POLLS, NEIGHBOURS, POLLS, REQUEST_P99,
-    REQUESTS, TIMER_P99, UNFINISHED, WAKE_P50, WAKE_P99, WAKEUPS,
+    CONTROLLER, HOG_CPU, LIFO_MAX, MEANT_WAKE_P99, MIXED_P99, MIXED_POLLS, NEIGHBOURS, POLLS,
+    REQUEST_P99, REQUESTS, TIMER_P99, UNFINISHED, WAKE_P50, WAKE_P99, WAKEUPS,
 };
 use super::workload::Workload;
 use crate::executor::Runtime::{self, Morpheus, MorpheusFlag, TokioTuned};
@@ -63,7 +63,8 @@ struct Entry {
     cases: &'static [(&'static str, &'static [Runtime], &'static str)],
     /// The requirements of each case.
     each: &'static [Each],
-    /// Figures that are never above those of [`TUNED`] contenders.
+    /// Figures that are never above those of [`TUNED`] contenders. Wakes count twice: from the wake, and from when it was meant to be. The
+    /// thread that wakes shares the CPUs with the contender, so the first one leaves out what that makes it wait.
     against: &'static [&'static str],
     bars: &'static [Bar],
 }
@@ -92,7 +93,7 @@ const GROUP: Entry = Entry {
 
 #[rustfmt::skip]
 const GROUPS: &[Entry] = &[
-    Entry { name: "hogs-2", about: "1 and 2 computing hogs of 200 ms, nothing watched", each: &[FINISHED, FAIR], against: &[WAKE_P99, TIMER_P99], cases: &[
+    Entry { name: "hogs-2", about: "1 and 2 computing hogs of 200 ms, nothing watched", each: &[FINISHED, FAIR], against: &[WAKE_P99, MEANT_WAKE_P99, TIMER_P99], cases: &[
         ("1 hog", FOUR, "hogs=1"),
         ("2 hogs", &Runtime::NAMED, "hogs=2"),
     ], bars: &[
@@ -101,7 +102,7 @@ const GROUPS: &[Entry] = &[
         Bar(TIMER_P99, ("2 hogs", TOKIO), Some(("2 hogs", Morpheus)), AtLeast(100.0)),
         Bar(TIMER_P99, ("2 hogs", Runtime::GO), Some(("2 hogs", Morpheus)), AtLeast(10.0)),
     ], ..GROUP },
-    Entry { name: "hogs-more", about: "6 hogs of 200 ms, 6 of 5 ms, 2 of 3 ms", each: &[FINISHED, FAIR], against: &[WAKE_P99, TIMER_P99], cases: &[
+    Entry { name: "hogs-more", about: "6 hogs of 200 ms, 6 of 5 ms, 2 of 3 ms", each: &[FINISHED, FAIR], against: &[WAKE_P99, MEANT_WAKE_P99, TIMER_P99], cases: &[
         ("6 hogs", CONTENDERS, "hogs=6"),
         ("6 hogs of 5 ms", CONTENDERS, "hogs=6 hog_ms=5"),
         ("2 hogs of 3 ms", CONTENDERS, "hogs=2 hog_ms=3"),
@@ -110,7 +111,7 @@ const GROUPS: &[Entry] = &[
         Bar(WAKE_P99, ("6 hogs of 5 ms", Morpheus), None, AtMost(us(500))),
         Bar(WAKE_P99, ("2 hogs of 3 ms", Morpheus), None, AtMost(us(1_000))),
     ], ..GROUP },
-    Entry { name: "hogs-20", about: "20 hogs of 200 ms, via tokio-spawn and via spawn, and rewritten for tokio", each: &[FINISHED, FAIR], against: &[WAKE_P99, TIMER_P99], cases: &[
+    Entry { name: "hogs-20", about: "20 hogs of 200 ms, via tokio-spawn and via spawn, and rewritten for tokio", each: &[FINISHED, FAIR], against: &[WAKE_P99, MEANT_WAKE_P99, TIMER_P99], cases: &[
         ("20 hogs", CONTENDERS, "hogs=20"),
         ("20 watched hogs", CONTENDERS, "hogs=20 hog_via=spawn"),
         ("20 hogs in spawn_blocking", &[TOKIO], "hogs=20 hog_code=spawn-blocking"),
@@ -125,6 +126,8 @@ const GROUPS: &[Entry] = &[
         Bar(WAKE_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs behind a semaphore", TokioTuned)), AtMost(1.0)),
         Bar(TIMER_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs behind a semaphore", TokioTuned)), AtMost(1.0)),
         Bar(WAKE_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs in block_in_place", TOKIO)), AtMost(1.0)),
+        Bar(MEANT_WAKE_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs behind a semaphore", TOKIO)), AtMost(1.0)),
+        Bar(MEANT_WAKE_P99, ("20 hogs", MorpheusFlag), Some(("20 hogs behind a semaphore", TokioTuned)), AtMost(1.0)),
         Bar(HOG_CPU, ("20 hogs", MorpheusFlag), Some(("20 hogs in spawn_blocking", TOKIO)), AtLeast(0.95)),
     ], ..GROUP },
     Entry { name: "crowd", about: "60 and 200 computing hogs at once via spawn, after 500 ms", cases: &[
@@ -152,7 +155,7 @@ const GROUPS: &[Entry] = &[
         FINISHED,
         (WAKE_P99, None, AtMost(us(500))),
     ], ..GROUP },
-    Entry { name: "load", about: "an echo server with 16 clients at a fixed rate (about half of what it can serve)", against: &[WAKE_P99, TIMER_P99, REQUEST_P99], cases: &[
+    Entry { name: "load", about: "an echo server with 16 clients at a fixed rate (about half of what it can serve)", against: &[WAKE_P99, MEANT_WAKE_P99, TIMER_P99, REQUEST_P99], cases: &[
         ("TCP", TWO, "load=16 warmup_s=2"),
         ("TCP, 2 hogs", CONTENDERS, "load=16 warmup_s=2 hogs=2"),
         ("TCP, 20 watched hogs", CONTENDERS, "load=16 warmup_s=2 hogs=20 hog_via=spawn"),
@@ -246,9 +249,9 @@ const GROUPS: &[Entry] = &[
         ("lifo-known", OWN, "hogs=2 lifo=known"),
         ("lifo-checkpoint", OWN, "hogs=2 lifo=checkpoint"),
     ], bars: &[
-        Bar(LIFO_P99, ("lifo-unknown", MorpheusFlag), None, AtMost(us(1_000))),
-        Bar(LIFO_P99, ("lifo-known", Morpheus), None, AtMost(us(1_000))),
-        Bar(LIFO_P99, ("lifo-checkpoint", Morpheus), None, AtMost(us(1_000))),
+        Bar(LIFO_MAX, ("lifo-unknown", MorpheusFlag), None, AtMost(us(1_000))),
+        Bar(LIFO_MAX, ("lifo-known", Morpheus), None, AtMost(us(1_000))),
+        Bar(LIFO_MAX, ("lifo-checkpoint", Morpheus), None, AtMost(us(1_000))),
     ], ..GROUP },
     // `canary`: more hogs than any reserve, and not asleep, so only the canary sees that nothing serves. `reserve`: the reserve that
     // trouble enlarges is what others share a full machine by. `poke`: a hog that a timer wakes, so that its worker has the driver; the

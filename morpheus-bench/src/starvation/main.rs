@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Parser;
 use morpheus_harness::envelope::Envelope;
+use morpheus_harness::order::interleaved;
 use morpheus_harness::progress::Progress;
 use morpheus_harness::rows::{Rounds, rounds};
 use morpheus_harness::{interrupt, thread};
@@ -72,9 +73,14 @@ fn one(options: &Options, workload: &Workload) -> Envelope<Config> {
     let mut bench = Bench::new(options, total);
     let start = SystemTime::now();
     let case = title(workload);
-    let about = "p99 and longest of what others see beside these hogs";
-    found.begin(&case, about);
-    let mut runs = bench.measure((&case, workload), &runtimes, rounds, &mut found);
+    let cases = [Measured {
+        name: &case,
+        about: "p99 and longest of what others see beside these hogs".into(),
+        workload,
+        runtimes,
+        rounds,
+    }];
+    let mut runs = bench.measure(&cases, &mut found).concat();
     bench.progress.clear();
     if let Some(path) = &options.histogram {
         let written = log::write(path, start, &mut runs);
@@ -92,6 +98,20 @@ fn is_excused(run: &RunResult, is_named: bool) -> bool {
 }
 
 const NO_GO: &str = "go not found";
+
+/// A case to measure.
+pub struct Measured<'a> {
+    /// Of the case.
+    pub name: &'a str,
+    /// What it is, in a sentence.
+    pub about: String,
+    /// What the children run.
+    pub workload: &'a Workload,
+    /// What they run it on.
+    pub runtimes: Vec<Runtime>,
+    /// How often.
+    pub rounds: usize,
+}
 
 /// The state that all runs share.
 pub struct Bench<'a> {
@@ -113,33 +133,59 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Measures a workload as a case, on every runtime, for `count` rounds, or until Ctrl-C. Adds its rows to what is `found`, and
-    /// what one should know of its runs, which it returns in their order.
+    /// Measures cases in turns, so that figures of one can be divided by those of another: in each round every case on each of its
+    /// runtimes, and every other round backwards. Ends early with Ctrl-C. Adds the rows to what is `found`, and what one should know of
+    /// the runs, which it returns by case in their order.
     pub fn measure(
         &mut self,
-        (case, workload): (&str, &Workload),
-        runtimes: &[Runtime],
-        count: usize,
+        cases: &[Measured<'_>],
         found: &mut Envelope<Config>,
-    ) -> Vec<RunResult> {
-        let mut rounds = Rounds::in_turns(runtimes.len());
-        let mut runs = Vec::new();
-        for place in interrupt::until(rounds::in_turns(runtimes.len(), count)) {
-            let runtime = runtimes[place.contender];
-            self.progress
-                .say(format!("{runtime}, round {} of {count}", place.round + 1));
-            let run = self.run(runtime, workload);
-            runs.push(run.clone());
-            rounds.add(place, run);
-            self.progress.finish_run(supervise::expected(workload));
+    ) -> Vec<Vec<RunResult>> {
+        let most = cases.iter().map(|case| case.rounds).max().unwrap_or(0);
+        let numbers: Vec<usize> = (0..cases.len()).collect();
+        let mut rounds: Vec<_> = cases
+            .iter()
+            .map(|case| Rounds::in_turns(case.runtimes.len()))
+            .collect();
+        let mut runs = vec![Vec::new(); cases.len()];
+        for (round, number) in interrupt::until(interleaved(&numbers, most)) {
+            let case = &cases[number];
+            let places = rounds::in_turns(case.runtimes.len(), case.rounds);
+            for place in interrupt::until(places.filter(|place| place.round == round)) {
+                let runtime = case.runtimes[place.contender];
+                let (name, all) = (case.name, case.rounds);
+                self.progress
+                    .say(format!("{name}, {runtime}, round {} of {all}", round + 1));
+                let run = self.run(runtime, case.workload);
+                runs[number].push(run.clone());
+                rounds[number].add(place, run);
+                self.progress.finish_run(supervise::expected(case.workload));
+            }
         }
-        let names: Vec<String> = runtimes.iter().map(Runtime::to_string).collect();
-        let rows = rounds.rows(case, &names, &FIGURES, |_, _| None);
+        for ((case, rounds), runs) in cases.iter().zip(&rounds).zip(&runs) {
+            if !runs.is_empty() {
+                self.conclude(case, rounds, runs, found);
+            }
+        }
+        runs
+    }
+
+    /// Adds the rows of a case.
+    fn conclude(
+        &self,
+        case: &Measured<'_>,
+        rounds: &Rounds<RunResult>,
+        runs: &[RunResult],
+        found: &mut Envelope<Config>,
+    ) {
+        found.begin(case.name, &case.about);
+        let names: Vec<String> = case.runtimes.iter().map(Runtime::to_string).collect();
+        let rows = rounds.rows(case.name, &names, &FIGURES, |_, _| None);
         found.rows.extend(rows);
-        for run in &runs {
+        for run in runs {
             let said = run.failed.as_ref();
             let said = said.map(|why| format!("{}: {why}", run.runtime));
-            let to = match is_excused(run, self.options.named(Runtime::GO)) {
+            let to = match is_excused(run, self.options.named(run.runtime)) {
                 true => &mut found.notes,
                 false => &mut found.failed,
             };
@@ -148,10 +194,10 @@ impl<'a> Bench<'a> {
         let unsettled = runs.iter().filter(|run| run.settled == Some(false));
         let (count, all) = (unsettled.count(), runs.len());
         let note = format!(
-            "{case}: in {count} of {all} runs the median wake had not settled when counting began."
+            "{}: in {count} of {all} runs the median wake had not settled when counting began.",
+            case.name
         );
         found.notes.extend((count > 0).then_some(note));
-        runs
     }
 
     fn run(&mut self, runtime: Runtime, workload: &Workload) -> RunResult {

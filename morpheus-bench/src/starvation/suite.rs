@@ -13,7 +13,7 @@ use morpheus_harness::{host, interrupt, pairs};
 use super::bars::{At, Bar, Case, groups};
 use super::config::Options;
 use super::figures::FIGURES;
-use super::main::{Bench, Config};
+use super::main::{Bench, Config, Measured};
 use super::supervise;
 use super::title::title;
 use super::workload::Workload;
@@ -35,12 +35,9 @@ pub fn main(options: &Options, workload: &Workload) -> ExitCode {
     let mut bench = Bench::new(options, total);
     for group in interrupt::until(&groups) {
         // A group that was not begun has no bars.
-        for case in interrupt::until(&group.cases) {
-            let about = format!("{}; {}", group.about, title(&case.workload));
-            found.begin(case.name, &about);
-            let (runtimes, rounds) = (runtimes(case, options), rounds(case, options));
-            bench.measure((case.name, &case.workload), &runtimes, rounds, &mut found);
-        }
+        let measured = |case| measured(case, group.about, options);
+        let cases: Vec<Measured<'_>> = group.cases.iter().map(measured).collect();
+        bench.measure(&cases, &mut found);
         for bar in &group.bars {
             hold(bar, &mut found.rows);
         }
@@ -67,6 +64,16 @@ fn base(workload: &Workload) -> Workload {
         hog_ms: 200.0,
         off: Vec::new(),
         ..workload.clone()
+    }
+}
+
+fn measured<'a>(case: &'a Case, about: &str, options: &Options) -> Measured<'a> {
+    Measured {
+        name: case.name,
+        about: format!("{about}; {}", title(&case.workload)),
+        workload: &case.workload,
+        runtimes: runtimes(case, options),
+        rounds: rounds(case, options),
     }
 }
 
@@ -103,7 +110,7 @@ fn hold(&Bar(figure, of, to, limit): &Bar, rows: &mut Vec<Row>) {
     rows[place] = rows[place].clone().held(limit);
 }
 
-/// A figure over the same of another runtime or case, round by round.
+/// A figure over the same of another runtime or case, round by round: the cases of a group are measured in turns.
 fn times(figure: &str, (case, runtime): At, (other_case, other): At, rows: &[Row]) -> Row {
     let than = match case == other_case {
         true => other.to_string(),

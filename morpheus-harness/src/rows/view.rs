@@ -1,6 +1,6 @@
 //! The contents of each table. Text, Markdown and the page arrange rows in the same way.
 
-use super::{Ratio, Row};
+use super::{Bound, Ratio, Row};
 use crate::{report, stats};
 
 /// Each once, in the order in which they come first.
@@ -155,9 +155,14 @@ pub fn median(row: Option<&Row>) -> String {
     shown.unwrap_or_default()
 }
 
-/// The interval of a row's median; nothing where there are too few rounds.
+/// The interval of a row's median; nothing where there are too few rounds. Where the median is a bound, so is that end.
 pub fn interval(row: Option<&Row>) -> String {
-    let shown = row.and_then(|row| Some(row.unit.range(row.low.zip(row.high)?)));
+    let shown = row.and_then(|row| {
+        let Bound { at_least, at_most } = row.bound;
+        let low = Bound::of(false, at_most).sign().to_owned() + &row.unit.show(row.low?);
+        let high = Bound::of(at_least, false).sign().to_owned() + &row.unit.show(row.high?);
+        Some(format!("{low} to {high}"))
+    });
     shown.unwrap_or_default()
 }
 
