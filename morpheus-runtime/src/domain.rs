@@ -27,10 +27,10 @@ use crate::settings::Settings;
 use morpheus_link::ActiveLink;
 use morpheus_link::state::State;
 use morpheus_link::table::Table;
-use morpheus_system::clock;
 use morpheus_system::quota::{self, Mask};
 use morpheus_system::sleeper::Sleeper;
 use morpheus_system::slice;
+use morpheus_system::{clock, nice};
 
 /// A number of panics that a test injects.
 #[cfg(test)]
@@ -93,6 +93,8 @@ pub(crate) struct Domain {
     pub(crate) offers_again_ns: std::sync::atomic::AtomicU64,
     /// Whether slow tasks are lowered by `nice`: it was asked for, and the process may raise them again. Cleared where it could not.
     pub(crate) can_nice: AtomicBool,
+    /// The niceness of the thread that built the runtime, where hogs are lowered.
+    niceness: Option<i32>,
     pub(crate) sleeper: Sleeper,
     pub(crate) link: State,
     /// The controller's thread id; 0 until it runs.
@@ -143,6 +145,7 @@ impl Domain {
             #[cfg(tokio_unstable)]
             offers_again_ns: std::sync::atomic::AtomicU64::new(0),
             can_nice: AtomicBool::new(false),
+            niceness: settings.nice_hogs.then(nice::of_current),
             sleeper: Sleeper::default(),
             link: State::default(),
             controller_tid: AtomicU32::new(0),
@@ -171,6 +174,13 @@ impl Domain {
         if let Some(mask) = &self.mask {
             // Relaxed: a number; that thread's affinity is asked of the kernel.
             mask.apply_to_current(self.controller_tid.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Takes from a thread that starts the niceness that it may have inherited: a poll that was lowered may start it.
+    pub(crate) fn raise_thread(&self) {
+        if let Some(niceness) = self.niceness {
+            nice::become_again(niceness);
         }
     }
 

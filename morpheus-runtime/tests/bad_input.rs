@@ -165,10 +165,10 @@ fn an_error_of_the_system_library_has_the_typed_one_inside() {
         let inner = error.get_ref().unwrap();
         let typed: &BuildError = inner.downcast_ref().unwrap();
         assert_eq!(error.to_string(), typed.to_string());
-        assert_eq!(
-            typed.to_string(),
-            builder.try_build().unwrap_err().to_string()
-        );
+        // Also in async code, where tokio lets no runtime be dropped.
+        let tokio = tokio::runtime::Builder::new_current_thread().build();
+        let again = tokio.unwrap().block_on(async { builder.try_build() });
+        assert_eq!(typed.to_string(), again.unwrap_err().to_string());
     }
     let few = BuildError::TooFewThreads {
         available: 1,

@@ -30,8 +30,9 @@ fn without_the_flag_both_are_reported_as_missing() {
 
 #[cfg(tokio_unstable)]
 mod unstable {
-    use std::sync::Arc;
+    use std::collections::HashSet;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
     use morpheus_runtime::{Runtime, Watch as _, yield_requested};
@@ -180,6 +181,36 @@ mod unstable {
         assert!(after.load(Ordering::SeqCst) >= 2);
     }
 
+    /// The poll of a held spare lasts for as long as it is held.
+    #[test]
+    fn the_hooks_of_the_application_see_its_own_tasks_alone() {
+        let _alone = alone();
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).max_spares(4);
+        let under_way = Arc::new(Mutex::new(HashSet::new()));
+        let (begun, ended) = (under_way.clone(), under_way.clone());
+        let living = Arc::new(AtomicUsize::new(0));
+        let (spawned, terminated) = (living.clone(), living.clone());
+        builder.on_task_spawn(move |_| {
+            spawned.fetch_add(1, Ordering::SeqCst);
+        });
+        builder.on_task_terminate(move |_| {
+            terminated.fetch_sub(1, Ordering::SeqCst);
+        });
+        builder.on_before_task_poll(move |meta| {
+            begun.lock().unwrap().insert(meta.id());
+        });
+        builder.on_after_task_poll(move |meta| {
+            ended.lock().unwrap().remove(&meta.id());
+        });
+        let runtime = builder.build().unwrap();
+        let task = runtime.spawn(async { tokio::task::yield_now().await });
+        runtime.block_on(in_time(task)).unwrap();
+        let all_ended = || under_way.lock().unwrap().is_empty();
+        assert!(wait_for(PATIENCE, all_ended), "{under_way:?}");
+        assert!(wait_for(PATIENCE, || living.load(Ordering::SeqCst) == 0));
+    }
+
     #[test]
     fn nothing_is_missing() {
         let _alone = alone();
@@ -318,6 +349,35 @@ mod unstable {
         // starts none any more, would wait for half a second, one after the other.
         let took = begun.elapsed();
         assert!(took < Duration::from_millis(2500), "{took:?}");
+    }
+
+    /// Tokio drops a task whose poll has not begun: a runtime with a thousand hogs in the queue ends after those under way.
+    #[test]
+    fn a_runtime_that_ends_polls_no_task_that_waits_for_a_permit() {
+        let _alone = alone();
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(2).max_spares(4);
+        let runtime = builder.build().unwrap();
+        let polls = Arc::new(AtomicUsize::new(0));
+        runtime.block_on(async {
+            for _ in 0..200 {
+                let polls = polls.clone();
+                tokio::spawn(async move {
+                    loop {
+                        polls.fetch_add(1, Ordering::SeqCst);
+                        burn(20 * MS);
+                        tokio::task::yield_now().await;
+                    }
+                });
+            }
+        });
+        // All but those that run: a worker polls what is in its queue before it notices the end.
+        let waiting = || runtime.metrics().permits_waiting >= 190;
+        assert!(wait_for(PATIENCE, waiting), "{:?}", runtime.metrics());
+        let before = polls.load(Ordering::SeqCst);
+        drop(runtime);
+        let more = polls.load(Ordering::SeqCst) - before;
+        assert!(more <= 40, "{more} polls began");
     }
 
     /// The number of threads is bounded: further hogs run inline, are counted, and all of them finish.

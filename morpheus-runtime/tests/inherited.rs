@@ -358,6 +358,42 @@ fn a_thread_that_was_lowered_is_raised_again() {
     }
 }
 
+/// A thread that a lowered poll starts inherits its niceness, and may become a worker.
+#[test]
+fn what_the_pool_starts_beside_a_lowered_poll_is_not_lowered() {
+    let name = "what_the_pool_starts_beside_a_lowered_poll_is_not_lowered";
+    if !only_in_child(name, "to raise a thread again") {
+        return;
+    }
+    let niceness = || Inherited::of(0, UNREAD.slack).nice;
+    let runtime = two_workers().nice_hogs(true).build().unwrap();
+    let (gate, gates) = std::sync::mpsc::channel::<()>();
+    let gates = Arc::new(Mutex::new(gates));
+    let hog = async move {
+        let begun = std::time::Instant::now();
+        while niceness() == 0 && begun.elapsed() < PATIENCE {
+            burn(MS);
+        }
+        assert!(niceness() > 0, "it was lowered");
+        let call = |_| {
+            let gates = gates.clone();
+            Handle::current().spawn_blocking(move || {
+                let _ = gates.lock().unwrap().recv();
+                niceness()
+            })
+        };
+        (0..8).map(call).collect::<Vec<_>>()
+    };
+    let hog = task::Builder::new()
+        .label(fresh_label("starts threads"))
+        .spawn_on(hog, runtime.handle());
+    let calls = runtime.block_on(in_time(hog)).unwrap();
+    drop(gate);
+    for call in calls {
+        assert_eq!(runtime.block_on(in_time(call)).unwrap(), 0);
+    }
+}
+
 /// A service that becomes another user after it has built its runtime.
 #[test]
 fn a_process_that_drops_its_rights_lowers_no_more_threads() {

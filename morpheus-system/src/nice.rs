@@ -46,6 +46,19 @@ pub fn is_own_negative() -> bool {
         .is_some_and(|niceness| niceness < 0)
 }
 
+/// The calling thread's niceness.
+#[must_use]
+pub fn of_current() -> i32 {
+    niceness_of(0)
+}
+
+/// Gives the calling thread this niceness, if it has another. Where that is refused, nothing changes.
+pub fn become_again(niceness: i32) {
+    if niceness_of(0) != niceness {
+        set(0, niceness);
+    }
+}
+
 /// Lowers the calling thread for the rest of its life. Where that is refused, nothing changes.
 pub fn lower_current() {
     set(0, niceness_of(0) + DEMOTED_BY);

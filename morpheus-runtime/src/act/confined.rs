@@ -119,6 +119,10 @@ impl Confined {
         let Some(mut episode) = self.episode.take() else {
             return;
         };
+        // All threads of the process may have got another affinity meanwhile (`taskset -a`), which stays.
+        if let Some(all) = Cpus::of(0).filter(|all| *all != episode.all) {
+            episode.free = free(all);
+        }
         for (tid, part) in self.threads.drain() {
             episode.release(tid, part);
         }
@@ -482,26 +486,30 @@ mod tests {
         hog.end();
     }
 
-    /// The process may use fewer CPUs than before: the controller's affinity tells it.
+    /// All threads of the process are kept to other CPUs than before: the controller's affinity tells it.
     #[test]
     fn what_was_confined_on_other_cpus_is_released() {
         let name = "what_was_confined_on_other_cpus_is_released";
         if !in_own_process(module_path!(), name) {
             return;
         }
-        let Some([all, narrow, wide]) = parts() else {
+        let Some([all, ..]) = parts() else {
             return;
         };
         let (one, other) = (Worker::start(), Worker::start());
         let mut confined = Confined::default();
         let wanted = [(one.tid, Part::Narrow), (other.tid, Part::Wide)];
         assert_eq!(confined.confine(0, &wanted), 2);
-        assert!(narrow.apply_to(0));
+        // As `taskset -a` does.
+        let first: Cpus = all.numbers().into_iter().take(1).collect();
+        let threads = [0, one.tid, other.tid];
+        assert!(threads.iter().all(|&tid| first.apply_to(tid)));
         confined.confine(1, &[]);
-        assert_eq!([one.tid, other.tid].map(Cpus::of), [Some(all); 2]);
+        assert_eq!(threads.map(Cpus::of), [Some(first); 3], "it stays");
         assert!(!confined.is_busy());
+        assert!(threads[1..].iter().all(|&tid| all.apply_to(tid)));
         assert_eq!(confined.confine(2, &wanted), 0, "they may use more CPUs");
-        assert!(wide.apply_to(0) && all.apply_to(0));
+        assert!(all.apply_to(0));
         [one, other].into_iter().for_each(Worker::end);
     }
 

@@ -751,6 +751,12 @@ impl Permits {
         state.end_waits(|waiter| waiter.blocks_thread)
     }
 
+    /// Whether [`free_threads`](Self::free_threads) was called.
+    #[cfg(tokio_unstable)]
+    pub(crate) fn has_freed_threads(&self) -> bool {
+        self.lock().threads_are_free
+    }
+
     /// Whether [`close`](Self::close) was called.
     pub(crate) fn is_closed(&self) -> bool {
         // Relaxed: see `close`.

@@ -46,6 +46,10 @@ const MOST_OFFERS: u32 = 64;
 /// more, for each handoff.
 const YIELDS_FOR_NS: u64 = 2_000_000;
 
+/// How long a thread waits for its task to be cancelled where the runtime ends, in nanoseconds. A worker polls up to 61 tasks of its queue
+/// before it notices (`event_interval`).
+const CANCELLED_WITHIN_NS: u64 = 10_000_000_000;
+
 /// Unparks a thread.
 struct Unpark(Thread);
 
@@ -105,7 +109,7 @@ pub(crate) fn hand_off(
     let wait = || {
         leave_slice();
         if let Some(waiter) = waiter.take() {
-            permit = wait_for_permit(domain, waiter, request, &waker);
+            permit = wait_for_permit(domain, waiter, request, &waker, &metrics);
         }
     };
     // Where `max_blocking_threads` is set, nothing is handed off.
@@ -263,12 +267,18 @@ fn wait_for_permit(
     mut waiter: Arc<Waiter>,
     request: Request<'_>,
     waker: &Waker,
+    metrics: &RuntimeMetrics,
 ) -> Option<Permit> {
     loop {
         match waiter.take_up(waker) {
             Ok(Some(permit)) => return Some(permit),
             Ok(None) => thread::park(),
-            Err(NoPermit::Inline) => return None,
+            Err(NoPermit::Inline) => {
+                if domain.permits.has_freed_threads() {
+                    wait_for_cancellation(metrics);
+                }
+                return None;
+            }
             Err(NoPermit::TakenBack) => {
                 let again = Request {
                     returns: true,
@@ -281,6 +291,18 @@ fn wait_for_permit(
                 }
             }
         }
+    }
+}
+
+/// Waits until tokio, which ends the runtime, has cancelled all tasks: a poll that has not begun then does not. Without that, all tasks that
+/// wait would be polled once more, without permits. Tokio takes each task off its list before it cancels it. The wait is bounded, since
+/// all workers may be in polls that wait for such a task.
+fn wait_for_cancellation(metrics: &RuntimeMetrics) {
+    let begun_ns = clock::now_ns();
+    while metrics.num_alive_tasks() > 0
+        && clock::now_ns().saturating_sub(begun_ns) < CANCELLED_WITHIN_NS
+    {
+        thread::sleep(Duration::from_millis(1));
     }
 }
 

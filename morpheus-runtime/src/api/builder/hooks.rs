@@ -24,6 +24,16 @@ fn call(hook: Option<&Hook>) {
     }
 }
 
+/// Calls a hook of the application. Tasks of Morpheus's own are none of its: the poll of a held spare's lasts for as long as it is held.
+#[cfg(tokio_unstable)]
+fn tell(hook: Option<&super::TaskHook>, meta: &tokio::runtime::TaskMeta<'_>) {
+    if let Some(hook) = hook
+        && !crate::report::own::is_place(meta.spawned_at())
+    {
+        hook(meta);
+    }
+}
+
 impl Builder {
     pub(super) fn set_hooks(&mut self, domain: &Arc<Domain>) {
         let is_worker = domain.has_workers();
@@ -32,6 +42,7 @@ impl Builder {
             // Relaxed, and below: a number that is read after tokio's shutdown has waited for the threads.
             own.threads.fetch_add(1, Ordering::Relaxed);
             own.place_thread();
+            own.raise_thread();
             own_slot::belongs_to(own.clone());
             call(theirs.on_start.as_ref());
         });
@@ -84,8 +95,8 @@ impl Builder {
         self.set_task_hooks(domain);
     }
 
-    /// Sets the task hooks. The application's run outside of Morpheus's, so that their time is no part of the
-    /// poll. They are set anew for each runtime, because tokio's builder keeps the previous ones.
+    /// Sets the task hooks. The application's run within Morpheus's: a task that waits for a permit there is in no poll yet. They are set
+    /// anew for each runtime, because tokio's builder keeps the previous ones.
     #[cfg(tokio_unstable)]
     fn set_task_hooks(&mut self, domain: &Arc<Domain>) {
         use crate::poll::hooks::{after_poll, before_poll};
@@ -97,10 +108,10 @@ impl Builder {
                 .tokio
                 .on_before_task_poll(move |meta| before_poll(&own, meta)),
             theirs => self.tokio.on_before_task_poll(move |meta| {
-                theirs.iter().for_each(|theirs| theirs(meta));
                 if watch {
                     before_poll(&own, meta);
                 }
+                tell(theirs.as_ref(), meta);
             }),
         };
         let own = domain.clone();
@@ -109,17 +120,21 @@ impl Builder {
                 .tokio
                 .on_after_task_poll(move |meta| after_poll(&own, meta)),
             theirs => self.tokio.on_after_task_poll(move |meta| {
+                tell(theirs.as_ref(), meta);
                 if watch {
                     after_poll(&own, meta);
                 }
-                theirs.iter().for_each(|theirs| theirs(meta));
             }),
         };
         let (own, theirs) = (domain.clone(), self.hooks.on_task_terminate.clone());
         self.tokio.on_task_terminate(move |meta| {
             crate::poll::hooks::ended(&own, meta);
-            theirs.iter().for_each(|theirs| theirs(meta));
+            tell(theirs.as_ref(), meta);
         });
+        if let Some(theirs) = self.hooks.on_task_spawn.clone() {
+            self.tokio
+                .on_task_spawn(move |meta| tell(Some(&theirs), meta));
+        }
         if self.disable_lifo_slot {
             self.tokio.disable_lifo_slot();
         }

@@ -47,6 +47,8 @@ struct Hooks {
     on_park: Option<Hook>,
     on_unpark: Option<Hook>,
     #[cfg(tokio_unstable)]
+    on_task_spawn: Option<TaskHook>,
+    #[cfg(tokio_unstable)]
     on_before_task_poll: Option<TaskHook>,
     #[cfg(tokio_unstable)]
     on_after_task_poll: Option<TaskHook>,
@@ -483,6 +485,17 @@ impl Builder {
     /// [`Limitation::LifoSwitch`](crate::Limitation::LifoSwitch) reports that.
     pub fn disable_lifo_slot(&mut self, disable: bool) -> &mut Self {
         self.disable_lifo_slot = disable;
+        self
+    }
+
+    /// A function that tokio calls when a task is spawned, as in tokio, but for tasks of Morpheus's own. (Only with
+    /// `--cfg tokio_unstable`.)
+    #[cfg(tokio_unstable)]
+    pub fn on_task_spawn(
+        &mut self,
+        hook: impl Fn(&tokio::runtime::TaskMeta<'_>) + Send + Sync + 'static,
+    ) -> &mut Self {
+        self.hooks.on_task_spawn = Some(Arc::new(hook));
         self
     }
 

@@ -1,13 +1,15 @@
 //! Starts a runtime: tokio's, with the spares held, and the controller.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use morpheus_link::joiner;
 use morpheus_system::seccomp::Call;
 use morpheus_system::{clock, sleeper};
+use tokio::runtime::Handle;
 
 use super::{BuildError, Builder};
 use crate::api::current;
@@ -45,11 +47,22 @@ impl Builder {
             hold::ask_for_one(&domain, &handle);
         }
         let runtime = Runtime::from_parts(tokio, domain.clone());
-        warn_of_missing_spares(&domain);
-        wait_until_held(&domain);
+        match self.serve(&domain, &handle) {
+            Ok(()) => Ok(runtime),
+            Err(error) => {
+                end(runtime);
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts the controller of a runtime with workers.
+    fn serve(&self, domain: &Arc<Domain>, handle: &Handle) -> Result<(), BuildError> {
+        warn_of_missing_spares(domain);
+        wait_until_held(domain);
         // Release: pairs with the Acquire in `hold`; before the first task of the application.
         domain.has_tasks.store(true, Ordering::Release);
-        life::prepare(&domain);
+        life::prepare(domain);
         // Tokio panics where the system gives no thread: another thread of the process may have used up the
         // limit since it was checked.
         let start = || {
@@ -63,8 +76,8 @@ impl Builder {
                 needed: available + 1,
             });
         }
-        joiner::start(&domain, self.link, self.link_socket.clone())?;
-        Ok(runtime)
+        joiner::start(domain, self.link, self.link_socket.clone())?;
+        Ok(())
     }
 
     /// Builds tokio's runtime for a domain, and makes the two known to each other.
@@ -79,6 +92,18 @@ impl Builder {
         current::register(domain);
         Ok(tokio)
     }
+}
+
+/// Ends a runtime that the application does not get. Its drop waits for the threads, which tokio allows nowhere in async code: a thread of
+/// its own waits. Where there is none to be had, nothing waits.
+fn end(runtime: Runtime) {
+    let (send, receive) = mpsc::channel::<Runtime>();
+    let ends = thread::Builder::new().spawn(move || drop(receive.recv()));
+    let Ok(ends) = ends else {
+        return runtime.shutdown_background();
+    };
+    drop(send.send(runtime));
+    let _ = ends.join();
 }
 
 /// Says how many spares could not be started.
@@ -98,6 +123,6 @@ fn warn_of_missing_spares(domain: &Domain) {
 fn wait_until_held(domain: &Domain) {
     let until_ns = clock::now_ns() + 200_000_000;
     while !domain.spares.are_all_held() && clock::now_ns() < until_ns {
-        std::thread::sleep(Duration::from_micros(50));
+        thread::sleep(Duration::from_micros(50));
     }
 }

@@ -50,6 +50,9 @@ impl Builder {
         }
         #[cfg(tokio_unstable)]
         {
+            if let Some(hook) = self.hooks.on_task_spawn.clone() {
+                self.tokio.on_task_spawn(move |meta| hook(meta));
+            }
             if let Some(hook) = self.hooks.on_before_task_poll.clone() {
                 self.tokio.on_before_task_poll(move |meta| hook(meta));
             }
