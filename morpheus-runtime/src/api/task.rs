@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 
 use crate::api::watch::Watched;
 use crate::decide::rating::Options;
-use crate::report::label::{self, Label, Origin};
+use crate::report::label::{self, Label};
 
 pub use crate::decide::rating::Handoff;
 
@@ -105,7 +105,7 @@ impl Builder {
     #[track_caller]
     fn options(self) -> Options {
         let label: &'static Label = match self.name {
-            Some(name) => label::of(Origin::Named(name)),
+            Some(name) => label::named(name),
             None => label::at(Location::caller()),
         };
         Options {

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use crate::control::here;
 use crate::decide::rating::{Handoff, Options};
 use crate::poll::state::WatchState;
-use crate::report::label::{self, Label, Origin};
+use crate::report::label::{self, Label};
 use crate::report::names;
 
 pin_project_lite::pin_project! {
@@ -89,7 +89,7 @@ pub trait Watch: Future + Sized {
     /// # }
     /// ```
     fn watched(self, label: &'static str) -> Watched<Self> {
-        Watched::labelled(self, label::of(Origin::Named(label)))
+        Watched::labelled(self, label::named(label))
     }
 
     /// Watches the future under a name that is made while the program runs. Labels are never freed, so a
@@ -218,7 +218,7 @@ mod tests {
             assert_eq!(POLLED.load(Ordering::Relaxed), 1);
         });
         runtime.block_on(task).unwrap();
-        let totals = &label::of(Origin::Named("watch: waits")).totals;
+        let totals = &label::named("watch: waits").totals;
         assert_eq!(totals.polls.get(), 1);
     }
 }

@@ -1,8 +1,12 @@
 //! The watchdog: finds stalled watched polls, and takes each of them up the ladder. It observes the slots ([`Polls`]), decides
 //! about each poll ([`Case`]), and acts: verdicts, requests, niceness, and what labels learn.
 
+#[cfg(tokio_unstable)]
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+#[cfg(tokio_unstable)]
+use std::thread::ThreadId;
 
 use morpheus_common::ladder::{self, Action, Observation, Policy, Step};
 use morpheus_common::slot::{SlotFlag, VerdictFlags};
@@ -57,6 +61,9 @@ pub(crate) struct Sample {
     pub(crate) long: Vec<Long>,
     /// Polls that compute and may be demoted: stalled ones, and those with the permit of a hog.
     pub(crate) hogs: Vec<Hog>,
+    /// The threads that had cores when a poll first asked in this sample: each answer of tokio's takes a lock.
+    #[cfg(tokio_unstable)]
+    with_core: Option<HashSet<ThreadId>>,
 }
 
 impl Sample {
@@ -67,6 +74,27 @@ impl Sample {
             !thread.is_some_and(|tid| self.taken_over.contains(&tid))
         });
         self.stalled = self.taken_over.len() + unserved.count();
+    }
+
+    /// Whether the thread of a slot polls on without its core, which it handed off by itself (`block_in_place`): then
+    /// no work waits behind it. Only an unstable tokio tells which thread has which core.
+    fn has_left_its_core(
+        &mut self,
+        domain: &Domain,
+        index: usize,
+        metrics: Option<&RuntimeMetrics>,
+    ) -> bool {
+        #[cfg(tokio_unstable)]
+        if let Some(metrics) = metrics {
+            let tid = domain.slots.runtime(index).tid.load(Ordering::Acquire);
+            let with_core = self
+                .with_core
+                .get_or_insert_with(|| cores::threads(metrics));
+            let thread = domain.thread_ids.of(tid);
+            return thread.is_some_and(|thread| !with_core.contains(&thread));
+        }
+        let _ = (domain, index, metrics);
+        false
     }
 
     fn sample_by(&mut self, at_ns: u64) {
@@ -185,7 +213,7 @@ impl Watchdog {
         if !in_handoff
             && !self.cases[index].is_stalled
             && stalled_ns >= budget_ns
-            && has_left_its_core(&domain, index, metrics)
+            && sample.has_left_its_core(&domain, index, metrics)
         {
             return;
         }
@@ -358,19 +386,6 @@ impl Watchdog {
             Action::Request | Action::TakeOver | Action::None => {}
         }
     }
-}
-
-/// Whether the thread of a slot polls on without its core, which it handed off by itself (`block_in_place`): then
-/// no work waits behind it. Only an unstable tokio tells which thread has which core.
-fn has_left_its_core(domain: &Domain, index: usize, metrics: Option<&RuntimeMetrics>) -> bool {
-    #[cfg(tokio_unstable)]
-    if let Some(metrics) = metrics {
-        let tid = domain.slots.runtime(index).tid.load(Ordering::Acquire);
-        let thread = domain.thread_ids.of(tid);
-        return thread.is_some_and(|thread| !cores::has_core(thread, metrics));
-    }
-    let _ = (domain, index, metrics);
-    false
 }
 
 /// The core that a handoff poll handed off, if it has given no sign of life since. `None` also where it is not handed off yet, or is

@@ -314,9 +314,13 @@ impl Cores {
     }
 }
 
-/// Whether a thread has a core at this moment, as far as tokio tells: a core that was handed off counts as its old
+/// The threads that have cores at this moment, as far as tokio tells: a core that was handed off counts as its old
 /// thread's until another one takes it up.
 #[cfg(tokio_unstable)]
-pub(crate) fn has_core(thread: std::thread::ThreadId, metrics: &RuntimeMetrics) -> bool {
-    (0..metrics.num_workers()).any(|core| metrics.worker_thread_id(core) == Some(thread))
+pub(crate) fn threads(
+    metrics: &RuntimeMetrics,
+) -> std::collections::HashSet<std::thread::ThreadId> {
+    (0..metrics.num_workers())
+        .filter_map(|core| metrics.worker_thread_id(core))
+        .collect()
 }

@@ -4,6 +4,7 @@
 //! its number. Each runtime has a budget of its own, and so keeps its own history of a label's polls. A label that is
 //! healthy on every runtime costs each poll one relaxed load here ([`Label::is_healthy`]).
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
@@ -211,26 +212,46 @@ pub(crate) fn of(origin: Origin) -> &'static Label {
     label
 }
 
-/// Returns the label of a spawn location. Each thread caches its last few labels, because spawning is a hot path.
-pub(crate) fn at(location: &'static Location<'static>) -> &'static Label {
-    use std::cell::Cell;
-    const REMEMBERED: usize = 16;
-    type Entry = Cell<Option<(&'static Location<'static>, &'static Label)>>;
-    thread_local! {
-        static RECENT: [Entry; REMEMBERED] = const { [const { Cell::new(None) }; REMEMBERED] };
-    }
-    let address = std::ptr::from_ref(location) as usize;
-    RECENT.with(|recent| {
-        let entry = &recent[(address / align_of::<Location<'_>>()) % REMEMBERED];
-        match entry.get() {
-            Some((known, label)) if std::ptr::eq(known, location) => label,
-            _ => {
-                let label = of(Origin::At(location));
-                entry.set(Some((location, label)));
-                label
-            }
+/// The labels that a thread remembers of each kind: to spawn or to watch a task is a hot path, and [`of`] takes a lock that all share.
+const REMEMBERED: usize = 16;
+type Recent<K> = [Cell<Option<(K, &'static Label)>>; REMEMBERED];
+
+/// Returns the label of an origin from those that the calling thread remembers. `place` is one of the numbers below [`REMEMBERED`].
+#[inline]
+fn remembered<T: ?Sized>(
+    recent: &Recent<&'static T>,
+    place: usize,
+    known: &'static T,
+    origin: Origin,
+) -> &'static Label {
+    let entry = &recent[place % REMEMBERED];
+    match entry.get() {
+        Some((before, label)) if std::ptr::eq(before, known) => label,
+        _ => {
+            let label = of(origin);
+            entry.set(Some((known, label)));
+            label
         }
-    })
+    }
+}
+
+/// Returns the label of a spawn location.
+pub(crate) fn at(location: &'static Location<'static>) -> &'static Label {
+    thread_local! {
+        static RECENT: Recent<&'static Location<'static>> = const { [const { Cell::new(None) }; REMEMBERED] };
+    }
+    let place = std::ptr::from_ref(location).addr() / align_of::<Location<'_>>();
+    RECENT.with(|recent| remembered(recent, place, location, Origin::At(location)))
+}
+
+/// Returns the label with a name.
+pub(crate) fn named(name: &'static str) -> &'static Label {
+    thread_local! {
+        static RECENT: Recent<&'static str> = const { [const { Cell::new(None) }; REMEMBERED] };
+    }
+    // Names lie one after the other in a program, each as long as it is.
+    let place = name.as_ptr().addr().wrapping_add(name.len()) / 4;
+    RECENT.with(|recent| remembered(recent, place, name, Origin::Named(name)))
 }
 
 /// Returns the label with a number from a slot. The number is a claim, so it is looked up and not trusted.
@@ -251,6 +272,9 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Label> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -258,7 +282,30 @@ mod tests {
         let here = Location::caller();
         assert!(std::ptr::eq(at(here), at(here)));
         assert!(std::ptr::eq(at(here), by_id(at(here).id()).unwrap()));
-        assert!(std::ptr::eq(of(Origin::Named("x")), of(Origin::Named("x"))));
+        assert!(std::ptr::eq(named("x"), of(Origin::Named("x"))));
+        assert!(std::ptr::eq(named("x"), named("x")));
+        assert!(!std::ptr::eq(named("x"), named("y")));
         assert!(by_id(u32::MAX).is_none());
+    }
+
+    #[test]
+    fn a_thread_that_knows_a_name_waits_for_no_other() {
+        let ((ask, asked), (answer, answered)) = (mpsc::channel(), mpsc::channel());
+        let knows = std::thread::spawn(move || {
+            for () in asked {
+                answer
+                    .send(named("a name that a thread knows").id())
+                    .unwrap();
+            }
+        });
+        ask.send(()).unwrap();
+        let first = answered.recv().unwrap();
+        let held = lock(&table().by_origin);
+        ask.send(()).unwrap();
+        let second = answered.recv_timeout(Duration::from_secs(10));
+        drop(held);
+        assert_eq!(second, Ok(first));
+        drop(ask);
+        knows.join().unwrap();
     }
 }
