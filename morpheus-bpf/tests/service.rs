@@ -41,6 +41,12 @@ fn options(text: &str) -> BTreeSet<&str> {
         .collect()
 }
 
+/// A runtime in a container has it mounted, and waits there for the next daemon.
+#[test]
+fn a_restart_leaves_the_directory_of_the_socket() {
+    assert_eq!(settings("RuntimeDirectoryPreserve"), ["yes"]);
+}
+
 #[test]
 fn every_option_that_is_named_exists() {
     let help = Command::new(program()).arg("--help").output().unwrap();

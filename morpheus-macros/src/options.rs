@@ -67,7 +67,12 @@ impl Parse for Word {
         // `parse_any`, because `crate` is a keyword.
         let name = Ident::parse_any(input)?;
         let value = if input.parse::<Option<Token![=]>>()?.is_some() {
-            Some(input.parse()?)
+            let mut value: Expr = input.parse()?;
+            // Where `macro_rules!` has put a literal in.
+            while let Expr::Group(group) = value {
+                value = *group.expr;
+            }
+            Some(value)
         } else {
             None
         };

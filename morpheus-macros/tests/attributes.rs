@@ -119,6 +119,15 @@ async fn with_options() -> Result<u32, std::num::ParseIntError> {
     Ok(parsed + std::future::ready(1).await)
 }
 
+/// The values come from another macro, as in tests that are written once for each flavor.
+macro_rules! of_a_macro {
+    ($name:ident, $flavor:literal, $workers:literal) => {
+        #[morpheus_macros::main(crate = "fake", flavor = $flavor, worker_threads = $workers)]
+        async fn $name() {}
+    };
+}
+of_a_macro!(from_a_macro, "multi_thread", 3);
+
 #[morpheus_macros::main(crate = "fake", worker_threads = 666)]
 async fn cannot_start() {}
 
@@ -257,6 +266,12 @@ fn main_passes_the_options_on_and_returns_the_value() {
             "grace 2ms"
         ]
     );
+}
+
+#[test]
+fn values_may_come_from_another_macro() {
+    from_a_macro();
+    assert_eq!(calls(), ["multi_thread", "worker_threads 3"]);
 }
 
 #[test]

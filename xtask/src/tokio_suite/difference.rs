@@ -69,7 +69,8 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         test: "rt_blocking_thread_exhaust::spawn_blocking_with_only_scheduler_workers",
         modes: BOTH,
         how: How::Hangs,
-        why: "`on_thread_start` runs on the spares too, and the test's hook blocks from the ninth call on",
+        why: "`on_thread_start` runs on the spares too, and the test's hook blocks from the ninth call on; also, the controller is a thread \
+              of the pool, so that a call waits where tokio would panic because it can start none",
     },
     Difference {
         test: "rt_metrics::global_queue_depth_multi_thread",
