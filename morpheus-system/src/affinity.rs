@@ -7,15 +7,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 
-/// The CPU on which a thread of this process runs or last ran. `None` where the thread is gone or `/proc` is not mounted.
-#[must_use]
-pub fn cpu_of(tid: u32) -> Option<usize> {
-    let stat = fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
-    // The name may have blanks and parentheses. It is the second field, and the CPU the 39th.
-    let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_ascii_whitespace().nth(36)?.parse().ok()
-}
-
 /// A set of CPUs, by the kernel's numbers.
 #[derive(Clone, Copy)]
 pub struct Cpus(libc::cpu_set_t);
@@ -131,6 +122,7 @@ impl fmt::Debug for Cpus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::asleep::ThreadStat;
     use crate::threads::own_tid;
 
     #[test]
@@ -162,7 +154,8 @@ mod tests {
         std::thread::spawn(move || {
             assert!(one.apply_to(own_tid()));
             assert_eq!(Cpus::of(0), Some(one));
-            assert_eq!(cpu_of(own_tid()), one.numbers().first().copied());
+            let cpu = ThreadStat::open(own_tid()).and_then(|stat| stat.cpu());
+            assert_eq!(cpu, one.numbers().first().copied());
             assert!(all.apply_to(0));
             assert_eq!(Cpus::of(own_tid()), Some(all));
         })
@@ -171,6 +164,6 @@ mod tests {
         assert_eq!(Cpus::of(0), Some(all), "no other thread's");
         assert!(!Cpus::none().apply_to(0), "no CPU at all");
         assert_eq!(Cpus::of(i32::MAX as u32), None);
-        assert_eq!(cpu_of(i32::MAX as u32), None);
+        assert!(ThreadStat::open(i32::MAX as u32).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Tells whether a thread is asleep in the kernel, by the state letter in `/proc/self/task/TID/stat`.
+//! Tells whether a thread is asleep in the kernel, by the state letter in `/proc/self/task/TID/stat`, and its CPU, by the same file.
 //!
 //! The state is read, not inferred from CPU time: a preempted thread also uses little CPU in a millisecond.
 //! Taking preempted threads for blocked ones would release spares, and these would preempt still more
@@ -39,10 +39,19 @@ impl ThreadStat {
 
     /// Whether the thread sleeps (state S or D); `None` when it is gone.
     pub fn is_asleep(&self) -> Option<bool> {
-        // The name may contain any bytes, up to 16, parentheses included: the state follows the last ')'.
         let mut head = [0u8; 64];
         let read = self.file.read_at(&mut head, 0).ok()?;
         state_letter(&head[..read]).map(|state| matches!(state, b'S' | b'D'))
+    }
+
+    /// The CPU on which the thread runs or last ran; `None` when it is gone.
+    pub fn cpu(&self) -> Option<usize> {
+        // Some fifty numbers.
+        let mut line = [0u8; 1_024];
+        let read = self.file.read_at(&mut line, 0).ok()?;
+        // The state is the third field, and the CPU the 39th.
+        let mut fields = after_name(&line[..read])?.split(|&byte| byte == b' ');
+        str::from_utf8(fields.nth(36)?).ok()?.parse().ok()
     }
 }
 
@@ -147,9 +156,14 @@ pub fn are_descriptors_scarce() -> bool {
     most_kept() < MOST_KEPT
 }
 
-fn state_letter(stat: &[u8]) -> Option<u8> {
+/// The fields after the name. That may contain any bytes, up to 16, parentheses included: they follow the last ')'.
+fn after_name(stat: &[u8]) -> Option<&[u8]> {
     let end = stat.iter().rposition(|&byte| byte == b')')?;
-    stat.get(end + 2).copied()
+    stat.get(end + 2..)
+}
+
+fn state_letter(stat: &[u8]) -> Option<u8> {
+    after_name(stat)?.first().copied()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 use std::collections::{HashMap, HashSet};
 
 use morpheus_system::affinity::{self, Cpus};
+use morpheus_system::asleep::ThreadStat;
 use morpheus_system::family;
 use morpheus_system::seccomp::Call;
 
@@ -105,7 +106,7 @@ impl Confined {
     /// The part of the CPUs on which a thread runs or last ran, while others are confined.
     pub(crate) fn is_on(&self, tid: u32) -> Option<Part> {
         let episode = self.episode.as_ref()?;
-        let cpu = affinity::cpu_of(tid)?;
+        let cpu = ThreadStat::open(tid)?.cpu()?;
         let is_on = |part: &Part| episode.of(*part).contains(cpu);
         [Part::Wide, Part::Narrow].into_iter().find(is_on)
     }

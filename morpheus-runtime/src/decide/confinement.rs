@@ -121,7 +121,7 @@ impl Confinement {
     /// comes there, and the one whose CPU it gets has to move as well.
     fn assign(&mut self, hogs: &[Hog], is_on: impl Fn(u32) -> Option<Part>) {
         let before = std::mem::take(&mut self.parts);
-        // Who comes to the wide part first.
+        // The hogs with the least rank come to the wide part first.
         let rank = |hog: &Hog| match before.get(&hog.tid) {
             Some(Part::Wide) => 0,
             Some(Part::Narrow) => 4,
