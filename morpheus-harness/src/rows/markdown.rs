@@ -6,7 +6,7 @@ use crate::pairs::Verdict;
 use crate::unit::Unit;
 
 /// More figures of contenders that were measured in turns would make a table that is too wide for a page.
-const MOST_FIGURES: usize = 10;
+const MOST_FIGURES: usize = 12;
 
 /// The rows as tables. Comparisons in pairs: a line for each case, and for each contender the ratios of all figures;
 /// bold is what lies outside of the noise. Measurements in turns: a line for each contender.
