@@ -4,16 +4,22 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::ProcDb;
 use super::file::save;
+
+/// Writes that have not ended by then are not waited for at the end: the daemon restarts or ends.
+const LAST_WRITES: Duration = Duration::from_secs(2);
 
 /// The file of a database, and the write that is under way.
 #[derive(Debug)]
 pub struct Saver {
     path: PathBuf,
-    writing: Option<JoinHandle<io::Result<()>>>,
+    /// Gets the result.
+    writing: Option<Receiver<io::Result<()>>>,
     /// A write failed, and it was said.
     said_so: bool,
     write: fn(&ProcDb, &Path) -> io::Result<()>,
@@ -33,29 +39,59 @@ impl Saver {
 
     /// Begins to write what the database has now, and returns at once. Writes nothing while an earlier write goes on.
     pub fn begin(&mut self, database: &ProcDb) {
-        if !self.writing.as_ref().is_none_or(JoinHandle::is_finished) {
-            return;
+        if let Some(writing) = &self.writing {
+            match writing.try_recv() {
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => self.tell(Err(panicked())),
+                Ok(written) => self.tell(written),
+            }
         }
-        self.join();
-        let (database, path, write) = (database.clone(), self.path.clone(), self.write);
-        let thread = thread::Builder::new().name("morpheus-procdb".into());
-        match thread.spawn(move || write(&database, &path)) {
-            Ok(writing) => self.writing = Some(writing),
-            Err(error) => self.tell(Err(error)),
-        }
+        self.start(database);
     }
 
-    /// Writes what the database has in the end, after the write that is under way.
+    /// Writes what the database has in the end, after the write that is under way. Both have two seconds in all, and are left
+    /// alone after that.
     pub fn finish(&mut self, database: &ProcDb) {
-        self.join();
-        self.tell((self.write)(database, &self.path));
+        let until = Instant::now() + LAST_WRITES;
+        if self.has_ended(until) {
+            self.start(database);
+            self.has_ended(until);
+        }
     }
 
-    fn join(&mut self) {
-        if let Some(writing) = self.writing.take() {
-            let ended = writing.join();
-            self.tell(ended.unwrap_or_else(|_| Err(io::Error::other("it panicked"))));
+    fn start(&mut self, database: &ProcDb) {
+        let (database, path, write) = (database.clone(), self.path.clone(), self.write);
+        let (ended, writing) = channel();
+        self.writing = Some(writing);
+        let thread = thread::Builder::new().name("morpheus-procdb".into());
+        let started = thread.spawn(move || {
+            // Nobody waits for it any more where this fails.
+            let _ = ended.send(write(&database, &path));
+        });
+        if let Err(error) = started {
+            self.writing = None;
+            self.tell(Err(error));
         }
+    }
+
+    /// Waits for the end of the write that is under way, until this time. Returns whether none goes on.
+    fn has_ended(&mut self, until: Instant) -> bool {
+        let Some(writing) = self.writing.take() else {
+            return true;
+        };
+        match writing.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(written) => self.tell(written),
+            Err(RecvTimeoutError::Disconnected) => self.tell(Err(panicked())),
+            Err(RecvTimeoutError::Timeout) => {
+                crate::say!(
+                    "scx_morpheus: {} is still being written, and is not waited for: what was learnt of processes may be \
+                     lost",
+                    self.path.display()
+                );
+                return false;
+            }
+        }
+        true
     }
 
     /// Says on standard error what went wrong, once until a write succeeds.
@@ -75,12 +111,16 @@ impl Saver {
     }
 }
 
+fn panicked() -> io::Error {
+    io::Error::other("it panicked")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::procdb::file::load;
+    use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::{Condvar, Mutex};
-    use std::time::{Duration, Instant};
 
     /// How many writes have begun, and how many may end.
     static WRITES: (Mutex<(u32, u32)>, Condvar) = (Mutex::new((0, 0)), Condvar::new());
@@ -121,6 +161,33 @@ mod tests {
         saver.finish(&database);
         assert_eq!(load(&path).unwrap().unwrap().look, 3, "the last state");
         assert_eq!(WRITES.0.lock().unwrap().0, 2);
+    }
+
+    static HANGING: AtomicU32 = AtomicU32::new(0);
+
+    fn hangs(_: &ProcDb, _: &Path) -> io::Result<()> {
+        // Relaxed: only a number.
+        HANGING.fetch_add(1, Ordering::Relaxed);
+        loop {
+            thread::park();
+        }
+    }
+
+    #[test]
+    fn the_end_waits_for_no_disk_that_hangs() {
+        let mut saver = Saver {
+            write: hangs,
+            ..Saver::new(PathBuf::from("procdb"))
+        };
+        let start = Instant::now();
+        saver.begin(&ProcDb::new());
+        saver.finish(&ProcDb::new());
+        let passed = start.elapsed();
+        assert!(
+            (LAST_WRITES..Duration::from_secs(30)).contains(&passed),
+            "{passed:?}"
+        );
+        assert_eq!(HANGING.load(Ordering::Relaxed), 1, "one at a time");
     }
 
     #[test]
