@@ -341,10 +341,10 @@ fn a_crowd_uses_no_more_than_its_group_may() {
 struct Cgroups(Vec<PathBuf>);
 
 impl Cgroups {
-    fn new(count: usize) -> Cgroups {
-        fs::write(Path::new(ROOT).join("cgroup.subtree_control"), "+cpu").unwrap();
+    fn new(parent: &Path, count: usize) -> Cgroups {
+        fs::write(parent.join("cgroup.subtree_control"), "+cpu").unwrap();
         let paths = (0..count).map(|index| {
-            let path = Path::new(ROOT).join(format!("one-of-many-{index}"));
+            let path = parent.join(format!("one-of-many-{index}"));
             fs::create_dir(&path).unwrap();
             path
         });
@@ -368,7 +368,7 @@ fn limits_hold_however_many_groups_there_are() {
     }
     let _turn = turn();
     // `MOST_GROUPS` in groups.bpf.h, and a few.
-    let many = Cgroups::new(4200);
+    let many = Cgroups::new(Path::new(ROOT), 4200);
     let daemon = Daemon::schedule(&[]);
     assert!(daemon.counter("groups_merged") > 0);
     let late = Group::new("late");
@@ -399,6 +399,43 @@ fn limits_hold_however_many_groups_there_are() {
     drop((within, outer, inner, late, many));
     assert_eq!(state(), "enabled");
     assert!(daemon.stop().success());
+}
+
+/// A part of the tree may be a user's own. However many groups there are in it, others get their own.
+#[test]
+fn a_part_of_the_tree_does_not_take_all_groups() {
+    if !can_run() || !kernel_tells_of_limits() {
+        return;
+    }
+    let _turn = turn();
+    let full = Cgroups::new(Path::new(ROOT), 1);
+    // `share_of` in groups.bpf.c, and a few.
+    let mut within = Cgroups::new(&full.0[0], 1800);
+    let daemon = Daemon::schedule(&[]);
+    let merged = daemon.counter("groups_merged");
+    assert!((8..100).contains(&merged), "{merged}");
+    let beside = Group::new("beside");
+    assert_eq!(daemon.counter("groups_merged"), merged);
+    // The last one is merged until another one goes. The kernel tells of that a moment later.
+    let (last, first) = (within.0.pop().unwrap(), within.0.remove(0));
+    let is_merged = || {
+        let before = daemon.counter("groups_merged");
+        fs::remove_dir(&last).unwrap();
+        fs::create_dir(&last).unwrap();
+        daemon.counter("groups_merged") > before
+    };
+    assert!(is_merged());
+    fs::remove_dir(&first).unwrap();
+    let end = Instant::now() + PATIENCE;
+    while is_merged() {
+        assert!(Instant::now() < end);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    fs::remove_dir(&last).unwrap();
+    drop((within, beside));
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+    drop(full);
 }
 
 #[test]

@@ -175,6 +175,8 @@ struct task_struct {
 /* Numbers of errno.h, which the daemon gets from the programs that it calls. */
 #define ESRCH 3
 #define ENOMEM 12
+#define EBUSY 16
+#define EEXIST 17
 #define EINVAL 22
 
 /*

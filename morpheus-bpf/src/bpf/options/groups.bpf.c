@@ -25,6 +25,8 @@
  * MOST_GROUPS, MOST_LEVELS deep: others are merged, that is, they count as part of the next one above that has an index. Some
  * indices are kept for groups with a limit (cpu.max), since nothing holds a limit but a group of its own: a merged group gets
  * one of them when a limit is set for it. Limits for which none is left are counted (limits_lost), and the daemon says so.
+ * One part of the tree does not get all indices, since it may be a user's own: up to half of them are for the groups in one next to
+ * the root, a quarter for those one level deeper, and so on to a 16th (share_of).
  */
 #include "kernel/kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -339,6 +341,45 @@ int note_sleep(struct task_struct *task __arg_trusted)
 	return 0;
 }
 
+/* The number of groups that may be in one of this level, at any depth. */
+static __always_inline __u32 share_of(__u32 level)
+{
+	return FIRST_RESERVED >> (level < 4 ? level : 4);
+}
+
+/* Whether a group, and each one above it, may have one more in it. */
+static __noinline bool has_room(__u32 index)
+{
+	__u32 step;
+
+	bpf_for(step, 0, MOST_LEVELS) {
+		struct group *group = group_at(index);
+
+		if (index == ROOT_GROUP || !group)
+			break;
+		if (READ_ONCE(group->below) >= share_of(group->level))
+			return false;
+		index = group->parent;
+	}
+	return true;
+}
+
+/* A group, and each one above it, has one more in it, or one less. */
+static __noinline int count_below(__u32 index, __s32 change)
+{
+	__u32 step;
+
+	bpf_for(step, 0, MOST_LEVELS) {
+		struct group *group = group_at(index);
+
+		if (index == ROOT_GROUP || !group)
+			break;
+		__sync_fetch_and_add(&group->below, change);
+		index = group->parent;
+	}
+	return 0;
+}
+
 /* Finds an index that no group has, of `count` from `first` on. Returns ROOT_GROUP where there is none. */
 static __noinline __u32 claim_from(__u64 id, __u32 first, __u32 count, __u32 start)
 {
@@ -397,6 +438,7 @@ static __always_inline bool place_group(__u64 id, __u32 index, __u32 parent, __u
 	own->weight = weight;
 	own->counted = 0;
 	own->active = 0;
+	own->below = 0;
 	own->total = 0;
 	own->quota_ns = 0;
 	own->crowd_slice_ns = 0;
@@ -406,6 +448,7 @@ static __always_inline bool place_group(__u64 id, __u32 index, __u32 parent, __u
 		return false;
 	}
 	__sync_fetch_and_add(&group_count, 1);
+	count_below(parent, 1);
 	return true;
 }
 
@@ -443,7 +486,7 @@ static __always_inline __u32 add_group(const struct cgroup *cgroup, __u32 weight
 	group = group_at(parent);
 	if (!group)
 		return ROOT_GROUP;
-	if (group->level + 1 < MOST_LEVELS)
+	if (group->level + 1 < MOST_LEVELS && has_room(parent))
 		index = claim_group(id, limited);
 	if (index != ROOT_GROUP && place_group(id, index, parent, group->level + 1, weight)) {
 		pass_merged(container);
@@ -471,7 +514,7 @@ static __always_inline struct group *separate_group(const struct cgroup *cgroup)
 		return 0;
 	parent = group_of(container);
 	group = group_at(parent);
-	if (!group || group->level + 1 >= MOST_LEVELS)
+	if (!group || group->level + 1 >= MOST_LEVELS || !has_room(parent))
 		return 0;
 	index = claim_group(id, true);
 	if (index == ROOT_GROUP || !place_group(id, index, parent, group->level + 1, merged->weight))
@@ -513,6 +556,7 @@ static __always_inline void remove_group(const struct cgroup *cgroup)
 	group->active = 0;
 	count_group(own_index(cgroup));
 	group->quota_ns = 0;
+	count_below(group->parent, -1);
 	__sync_fetch_and_add(&group_count, -1);
 	bpf_map_delete_elem(&group_indices, &id);
 	STORE_RELEASE(group->id, 0);
@@ -532,6 +576,9 @@ int STRUCT_OPS_SLEEPABLE(morpheus_cgroup_init, struct cgroup *cgroup, struct scx
 	error = prepare_limit(index);
 	if (!error)
 		set_quota(index, arguments->bw_period_us, arguments->bw_quota_us, arguments->bw_burst_us);
+	else
+		/* The kernel makes no cgroup then, and so tells of no end. */
+		remove_group(cgroup);
 	return error;
 }
 

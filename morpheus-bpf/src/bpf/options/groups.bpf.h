@@ -26,6 +26,9 @@ struct group {
 	__u32 active;
 	/* Of this index, there are the queue and the timer (limit.bpf.h). */
 	__u32 prepared;
+	/* The groups in it, at any depth. */
+	__u32 below;
+	__u32 padding;
 	__u64 total;
 	/* The CPU time in each period; 0: no limit. */
 	__u64 quota_ns;

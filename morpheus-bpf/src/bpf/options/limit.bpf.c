@@ -148,12 +148,13 @@ static __always_inline __u64 period_rest_ns(const struct group *group, __u64 now
 	return rest_ns > LONGEST_LOOK_NS || !READ_ONCE(group->quota_ns) ? LONGEST_LOOK_NS : rest_ns;
 }
 
-static __always_inline void start_period_timer(__u32 index, __u64 rest_ns)
+/* Where that fails, the next task that comes to wait tries it anew. */
+static __always_inline void start_period_timer(__u32 index, struct group *group, __u64 rest_ns)
 {
 	struct period_timer *period_timer = bpf_map_lookup_elem(&period_timers, &index);
 
-	if (period_timer)
-		bpf_timer_start(&period_timer->timer, rest_ns, 0);
+	if (!period_timer || bpf_timer_start(&period_timer->timer, rest_ns, 0))
+		WRITE_ONCE(group->armed, 0);
 }
 
 /* A task comes to wait there. */
@@ -162,7 +163,7 @@ static __always_inline void watch_group(__u32 index, struct group *group, __u64 
 	/* First, so that a timer that is about to stop sees it, or is seen to have stopped. */
 	__sync_lock_test_and_set(&group->waited_ns, now);
 	if (!__sync_lock_test_and_set(&group->armed, 1))
-		start_period_timer(index, period_rest_ns(group, now));
+		start_period_timer(index, group, period_rest_ns(group, now));
 }
 
 /* Puts a task that wants a CPU into the queue of a group whose quota is used up. */
@@ -437,7 +438,7 @@ static int period_ended(void *map, __u32 *key, struct period_timer *period_timer
 		if (READ_ONCE(group->waited_ns) == waited_ns || __sync_lock_test_and_set(&group->armed, 1))
 			return 0;
 	}
-	start_period_timer(index, rest_ns);
+	start_period_timer(index, group, rest_ns);
 	return 0;
 }
 
@@ -524,7 +525,7 @@ int tick_in_group(struct task_struct *task __arg_trusted, __u64 now)
 	return 0;
 }
 
-/* Prepares an index for a group with a limit: once for each. */
+/* Prepares an index for a group with a limit, once for each. It goes on where it failed before. */
 int prepare_limit(__u32 index)
 {
 	struct period_timer *period_timer = bpf_map_lookup_elem(&period_timers, &index);
@@ -534,9 +535,10 @@ int prepare_limit(__u32 index)
 	if (!period_timer || !group || group->prepared)
 		return 0;
 	error = scx_bpf_create_dsq(LIMIT_QUEUE(index), -1);
-	if (error)
+	if (error && error != -EEXIST)
 		return error;
-	if (bpf_timer_init(&period_timer->timer, &period_timers, CLOCK_MONOTONIC))
+	error = bpf_timer_init(&period_timer->timer, &period_timers, CLOCK_MONOTONIC);
+	if (error && error != -EBUSY)
 		return -ENOMEM;
 	error = bpf_timer_set_callback(&period_timer->timer, period_ended);
 	if (!error)
@@ -550,11 +552,8 @@ int limit_changed(__u32 index)
 	struct group *group = group_at(index);
 
 	if (group && group->prepared && scx_bpf_dsq_nr_queued(LIMIT_QUEUE(index)) > 0) {
-		struct period_timer *period_timer = bpf_map_lookup_elem(&period_timers, &index);
-
 		group->armed = 1;
-		if (period_timer)
-			bpf_timer_start(&period_timer->timer, 0, 0);
+		start_period_timer(index, group, 0);
 	}
 	return 0;
 }
