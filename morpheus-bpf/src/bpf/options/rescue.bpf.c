@@ -12,10 +12,10 @@
  *	from AGED_NS on		all
  *	from URGENT_NS on	all, and each pick is a rescue
  *
- * Each CPU takes every second pick from the rescue DSQs, so that a task which wakes waits for one rescued slice and not for all
- * of them. While any task has aged, the slice of a rescued task is the shortest, so that weights hold for the rest. With N tasks
- * for each CPU, whose slices are R = LEAST_SLICE_NS when rescued and T = max(ROUND_NS / N, LEAST_SLICE_NS) otherwise
- * (crowd.bpf.h), the longest wait is
+ * Each CPU takes every second pick from the rescue DSQs, from its own and its domain's by turns, so that a task which wakes waits
+ * for one rescued slice and not for all of them. While any task has aged, the slice of a rescued task is the shortest, so that
+ * weights hold for the rest. With N tasks for each CPU, whose slices are R = LEAST_SLICE_NS when rescued and
+ * T = max(ROUND_NS / N, LEAST_SLICE_NS) otherwise (crowd.bpf.h), the longest wait is
  *
  *	AGED_NS + RESCUE_PERIOD_NS + N * (R + T)
  *
@@ -38,6 +38,8 @@ const volatile __u64 rescue_ns = 500000000;
 #define RESCUES 4
 #define AGED_NS 1200000000ULL
 #define URGENT_NS 2500000000ULL
+/* The timer ends after this number of scans that find no task. */
+#define ENOUGH_EMPTY_SCANS 2
 /* The slices of rescued tasks stay short for this time after a task had aged, in ns. */
 #define CROWDED_FOR_NS 2000000000ULL
 
@@ -242,6 +244,7 @@ static __always_inline int scan_pinned_dsq(__u32 index, __u64 now)
 	struct cpu *cpu = cpu_at(index);
 	__u64 crowd_slice_ns, rescued_slice_ns;
 	__s32 rescued;
+	bool waits;
 
 	if (!cpu || !domain)
 		return false;
@@ -259,8 +262,11 @@ static __always_inline int scan_pinned_dsq(__u32 index, __u64 now)
 		cpu->crowded_until_ns = now + CROWDED_FOR_NS;
 	if (rescued > 0 || found.brought)
 		WRITE_ONCE(cpu->rescue, 1);
-	if (cpu->pinned || cpu->rescue)
+	/* Not by the marks: a CPU that has gone offline does not take its own back. */
+	waits = rescued > 0 || scx_bpf_dsq_nr_queued(PINNED_DSQ(index)) > 0 || found.brought;
+	if (waits)
 		scx_bpf_kick_cpu(index, KICK_IDLE);
+	WRITE_ONCE(cpu->urgent, rescued > 0 && head_has_waited(PINNED_RESCUE_DSQ(index), URGENT_NS));
 	crowd_slice_ns = slice_in_crowd(domain->load + found.load);
 	rescued_slice_ns = before(now, domain->crowded_until_ns) || before(now, cpu->crowded_until_ns) ? LEAST_SLICE_NS : crowd_slice_ns;
 	if (cpu->crowd_slice_ns != crowd_slice_ns)
@@ -268,7 +274,7 @@ static __always_inline int scan_pinned_dsq(__u32 index, __u64 now)
 	if (cpu->rescued_slice_ns != rescued_slice_ns)
 		WRITE_ONCE(cpu->rescued_slice_ns, rescued_slice_ns);
 	/* The timer stays armed until slices are back to their usual length. */
-	return cpu->pinned || cpu->rescue || crowd_slice_ns || rescued_slice_ns;
+	return waits || crowd_slice_ns || rescued_slice_ns;
 }
 
 /* Scans a CPU in an RCU read-side section. */
@@ -312,14 +318,17 @@ int balance(__u32 index, __u32 turn)
 	return 0;
 }
 
-/* The number of scans. */
+/* The number of scans, and of those since a task was last found to wait. */
 static __u32 scans;
+static __u32 empty_scans;
 
 static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 {
 	__u32 index, waiting = 0;
 	__u64 now = scx_now();
 
+	/* First: a task that comes during this scan arms the timer. */
+	__sync_lock_test_and_set(&rescue_armed, 0);
 	measure_jiffies(now);
 	count_online();
 	bpf_for(index, 0, domain_count) {
@@ -339,10 +348,14 @@ static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 		if (scan_cpu(index, now))
 			waiting = 1;
 	}
-	if (waiting)
+	if (waiting) {
+		empty_scans = 0;
 		rescue_armed = !bpf_timer_start(&timer->timer, RESCUE_PERIOD_NS, 0);
-	else
-		rescue_armed = 0;
+	} else if (++empty_scans < ENOUGH_EMPTY_SCANS) {
+		bpf_timer_start(&timer->timer, RESCUE_PERIOD_NS, 0);
+	} else {
+		empty_scans = 0;
+	}
 	return 0;
 }
 
@@ -360,7 +373,10 @@ int init_rescue(void)
 	return bpf_timer_set_callback(&timer->timer, rescue);
 }
 
-/* Arms the timer for a waiting task. `rescue_armed` is read without a lock: a task that is missed is followed by another one. */
+/*
+ * Arms the timer for a waiting task. `rescue_armed` is read without a lock and without a barrier: a CPU may read it from before a
+ * scan that has not seen its task. The next scan does, since there are ENOUGH_EMPTY_SCANS.
+ */
 int watch_over_queues(void)
 {
 	__u32 key = 0;
@@ -396,18 +412,9 @@ bool rescue_again(struct task_struct *task __arg_trusted, __u64 slice, __u64 fla
 	return true;
 }
 
-/*
- * Takes a task from a rescue DSQ, pinned ones first: none of them comes back there before AGED_NS. Where there is none, the domain
- * may be due to take one from another domain (balance).
- */
-bool take_rescued(__u32 domain_index, __s32 index)
+/* Takes a task from the rescue DSQ of a CPU's pinned tasks. */
+static __always_inline bool take_rescued_pinned(struct cpu *cpu, __s32 index)
 {
-	struct domain *domain = domain_at(domain_index);
-	struct cpu *cpu = cpu_at(index);
-	__u32 from;
-
-	if (!domain || !cpu)
-		return false;
 	if (READ_ONCE(cpu->rescue)) {
 		/* Cleared first, so that a task that is rescued meanwhile is not missed. */
 		WRITE_ONCE(cpu->rescue, 0);
@@ -418,6 +425,17 @@ bool take_rescued(__u32 domain_index, __s32 index)
 		}
 	}
 	WRITE_ONCE(cpu->urgent, 0);
+	return false;
+}
+
+/*
+ * Takes a task from the rescue DSQ of a domain. Where there is none, the domain may be due to take one from another domain
+ * (balance).
+ */
+static __always_inline bool take_rescued_of_domain(__u32 domain_index, struct domain *domain, struct cpu *cpu)
+{
+	__u32 from;
+
 	if (!READ_ONCE(domain->rescue))
 		return false;
 	/* Cleared first for the same reason. */
@@ -438,4 +456,18 @@ bool take_rescued(__u32 domain_index, __s32 index)
 	cpu->out_of_order = 1;
 	count(COUNTER_from_other_domains);
 	return true;
+}
+
+/* Takes a rescued task: by turns one that is pinned and one of the domain, so that neither kind waits for all of the other. */
+bool take_rescued(__u32 domain_index, __s32 index)
+{
+	struct domain *domain = domain_at(domain_index);
+	struct cpu *cpu = cpu_at(index);
+
+	if (!domain || !cpu)
+		return false;
+	cpu->pinned_went_first = !cpu->pinned_went_first;
+	if (cpu->pinned_went_first)
+		return take_rescued_pinned(cpu, index) || take_rescued_of_domain(domain_index, domain, cpu);
+	return take_rescued_of_domain(domain_index, domain, cpu) || take_rescued_pinned(cpu, index);
 }

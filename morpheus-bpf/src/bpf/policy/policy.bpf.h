@@ -226,11 +226,12 @@ struct cpu {
 	__u32 short_runs;
 	/*
 	 * Of options/rescue.bpf.c: the rescue DSQ of pinned tasks may have tasks; its head has waited so long that each pick has
-	 * to be a rescue; the last pick was a rescue.
+	 * to be a rescue; the last pick was a rescue; the last search for a rescued task began with pinned ones.
 	 */
 	__u32 rescue;
 	__u32 urgent;
 	__u32 rescued;
+	__u32 pinned_went_first;
 	__u64 crowded_until_ns;
 	/*
 	 * Of options/crowd.bpf.c: the longest slice of a task, and of a rescued task, in ns; 0: no bound beside the slice itself.
