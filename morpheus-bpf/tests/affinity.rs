@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use common::daemon::Daemon;
 use common::guest::{can_run, cpus, state};
-use common::load::{Busy, pin, pin_to, set_nice, shares};
-use common::{say, turn};
+use common::load::{Busy, Timed, compute_for, pin, pin_to, set_nice, shares};
+use common::{say, sleep, turn};
 
 /// Until vtimes are what they will be.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -49,7 +49,26 @@ fn a_task_of_other_cpus_does_not_decide_what_runs_here() {
     assert!(daemon.stop().success());
 }
 
-/// Tasks that have CPUs to themselves go on whatever their vtime is. By it, all others would be late, and so equal.
+/// The part of two CPUs that threads of nice 0 get beside as many of nice 10, while others have two CPUs to themselves.
+fn of_heavy_beside(alone: impl FnOnce() -> Vec<Busy>) -> f64 {
+    let daemon = Daemon::schedule(&[]);
+    let heavy = hogs(4, 0, &[0, 1]);
+    let light = hogs(4, 10, &[0, 1]);
+    let alone = alone();
+    std::thread::sleep(SETTLE);
+    let threads: Vec<&Busy> = heavy.iter().chain(&light).collect();
+    let of_heavy = shares(&threads, WINDOW)[..4].iter().sum();
+    say(&format!(
+        "{of_heavy:.3} of two CPUs for threads of nice 0 beside as many of nice 10, where 0.90 is their share"
+    ));
+    drop(alone);
+    assert_eq!(state(), "enabled");
+    assert!(daemon.stop().success());
+    of_heavy
+}
+
+/// Tasks that have CPUs to themselves go on whatever their vtime is. By it, all others would be late, and so equal. The same holds for
+/// those that sleep, and come back to an idle CPU.
 #[test]
 fn a_task_alone_on_its_cpus_does_not_drive_the_clock() {
     if !can_run() {
@@ -57,18 +76,41 @@ fn a_task_alone_on_its_cpus_does_not_drive_the_clock() {
     }
     assert!(cpus() > 3, "this test needs four CPUs");
     let _turn = turn();
-    let daemon = Daemon::schedule(&[]);
-    let heavy = hogs(4, 0, &[0, 1]);
-    let light = hogs(4, 10, &[0, 1]);
-    let alone = hogs(2, 0, &[2, 3]);
-    std::thread::sleep(SETTLE);
-    let threads: Vec<&Busy> = heavy.iter().chain(&light).collect();
-    let of_heavy: f64 = shares(&threads, WINDOW)[..4].iter().sum();
-    say(&format!(
-        "{of_heavy:.3} of two CPUs for threads of nice 0 beside as many of nice 10, where 0.90 is their share"
-    ));
+    let of_heavy = of_heavy_beside(|| hogs(2, 0, &[2, 3]));
     assert!(of_heavy > 0.8, "{of_heavy:.3}");
-    drop(alone);
+    let prepare = || {
+        pin_to(&[2, 3]);
+        set_nice(10);
+    };
+    let again = || {
+        compute_for(Duration::from_millis(9));
+        sleep(Duration::from_millis(1));
+    };
+    let of_heavy = of_heavy_beside(|| (0..2).map(|_| Busy::repeating(prepare, again)).collect());
+    assert!(of_heavy > 0.8, "beside those that sleep {of_heavy:.3}");
+}
+
+/// A light task that is alone advances the clock a hundred times as fast as time passes. One that goes on elsewhere does not fall as
+/// far behind: a task that comes to its CPU would wait for as long.
+#[test]
+fn a_light_task_alone_on_its_cpus_keeps_no_other_waiting() {
+    if !can_run() {
+        return;
+    }
+    assert!(cpus() > 3, "this test needs four CPUs");
+    let _turn = turn();
+    let daemon = Daemon::schedule(&[]);
+    let alone = hogs(1, 19, &[2, 3]);
+    let beside = hogs(2, 0, &[0, 1]);
+    std::thread::sleep(SETTLE);
+    let comes = Timed::new(|| pin_to(&[0, 1]));
+    std::thread::sleep(SETTLE);
+    let longest = comes.longest();
+    say(&format!(
+        "{longest:?} at most for one that comes to two CPUs with a hog each"
+    ));
+    assert!(longest < Duration::from_millis(100), "{longest:?}");
+    drop((alone, beside));
     assert_eq!(state(), "enabled");
     assert!(daemon.stop().success());
 }

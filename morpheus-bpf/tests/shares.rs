@@ -51,9 +51,16 @@ fn shares_follow_weights() {
         return;
     }
     let _turn = turn();
-    let daemon = Daemon::schedule(&[]);
     // As sched_ext has them: 1024 is 100.
-    for (nice, weight) in [(0, 100.0), (5, 33.0), (-3, 194.0)] {
+    shares_are(&[], &[(0, 100.0), (5, 33.0), (-3, 194.0)]);
+    // One slice of nice 19 is further than the ceiling on vtime that machines of many CPUs have.
+    shares_are(&["--nr-cpus", "8"], &[(0, 100.0), (19, 1.0)]);
+}
+
+/// Threads of nice 0 and as many of each niceness have the shares of these weights.
+fn shares_are(arguments: &[&str], weights: &[(i32, f64)]) {
+    let daemon = Daemon::schedule(arguments);
+    for &(nice, weight) in weights {
         let count = cpus();
         let (plain, other) = (Busy::many(count, 0), Busy::many(count, nice));
         let threads: Vec<&Busy> = plain.iter().chain(&other).collect();

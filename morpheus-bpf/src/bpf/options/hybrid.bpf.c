@@ -60,6 +60,18 @@ __s32 claim_fast(struct task_struct *task __arg_trusted, __s32 previous)
 	return found;
 }
 
+bool goes_to_fast(struct task_struct *task __arg_trusted, __s32 index)
+{
+	__s32 fast = claim_fast(task, index);
+
+	if (fast < 0)
+		return false;
+	insert_fifo(task, DSQ_LOCAL_ON | (__u32)fast, slice_ns, 0);
+	scx_bpf_kick_cpu(fast, KICK_IDLE);
+	count(COUNTER_to_faster_cpu);
+	return true;
+}
+
 /* Whether a task that goes on alone on this CPU is to be moved: the CPU is an efficient one, and a performance core is idle. */
 bool is_misplaced(struct task_struct *task __arg_trusted, __s32 index)
 {

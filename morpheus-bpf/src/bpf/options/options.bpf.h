@@ -114,6 +114,8 @@ int start_near_timer(__u32 index);
 SHARED(const volatile bool hybrid_on, = false);
 /* Claims an idle performance core for a task. Returns its CPU, or -1. */
 __s32 claim_fast(struct task_struct *task __arg_trusted, __s32 previous);
+/* Dispatches a task that would go on alone to an idle performance core. Returns whether there is one. */
+bool goes_to_fast(struct task_struct *task __arg_trusted, __s32 index);
 /* Whether a task that would go on alone on this CPU is to be moved to a performance core. */
 bool is_misplaced(struct task_struct *task __arg_trusted, __s32 index);
 

@@ -214,14 +214,8 @@ int STRUCT_OPS(morpheus_enqueue, struct task_struct *task, __u64 flags)
 			return 0;
 	}
 	if (flags & ENQ_LAST) {
-		__s32 fast = hybrid_on ? claim_fast(task, index) : -1;
-
-		if (fast >= 0) {
-			insert_fifo(task, DSQ_LOCAL_ON | (__u32)fast, slice_ns, 0);
-			scx_bpf_kick_cpu(fast, KICK_IDLE);
-			count(COUNTER_to_faster_cpu);
+		if (hybrid_on && goes_to_fast(task, index))
 			return 0;
-		}
 		/* Its CPU would have nothing to do. The task goes on when that CPU, which idles by then, dispatches again. */
 		insert_fifo(task, DSQ_LOCAL, slice_ns, 0);
 		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), 0);
@@ -312,9 +306,15 @@ static __always_inline void keep(struct task_struct *task, struct cpu *cpu, stru
 	count(COUNTER_kept);
 }
 
-/* No task waits for this CPU in an order of vtime. Without another one it is about to idle. */
-static __always_inline void take_rest(__u32 domain_index, const struct domain *domain, __s32 index, struct cpu *cpu)
+/*
+ * Takes a task for a CPU that has none to go on with: by vtime where heads were read, or any other. Without one the CPU is about to
+ * idle.
+ */
+static __always_inline void take_any(struct heads *heads, __u32 domain_index, const struct domain *domain, __s32 index,
+				     struct cpu *cpu, __u64 now)
 {
+	if (heads && (take_least(heads, domain_index, index, now) || (heads->throttled && take_throttled(domain_index, cpu))))
+		return;
 	if (is_rescue_pending(cpu, domain) && take_rescued(domain_index, index))
 		return;
 	/* The heads of demoted workers are not read any more where no CPU has dispatched for USED_FOR_NS. */
@@ -354,21 +354,24 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 			return 0;
 		/* The usual case: the previous task sleeps, and only the front and main DSQs have tasks. */
 		if (waits_by_tier(cpu, domain)) {
-			if (!take_waiting(domain_index, domain))
-				take_rest(domain_index, domain, index, cpu);
+			if (!take_waiting(domain_index, domain, cpu))
+				take_any(0, domain_index, domain, index, cpu, 0);
 			return 0;
 		}
 		now = scx_now();
 		read_heads(&heads, domain_index, index, now);
-		if (!take_least(&heads, domain_index, index, now) &&
-		    !(heads.throttled && take_throttled(domain_index, cpu)))
-			take_rest(domain_index, domain, index, cpu);
+		take_any(&heads, domain_index, domain, index, cpu, now);
 		return 0;
 	}
 	if (cpu->worker)
 		worker = worker_of(previous);
 	now = scx_now();
 	charge(previous, cpu, worker, now);
+	/* A task that is alone on another CPU advances the clock. As far behind as that, this one would go on for as long. */
+	if (before(previous->scx.dsq_vtime, READ_ONCE(domain->clock) - lag_ns)) {
+		cpu->vtime = READ_ONCE(domain->clock) - lag_ns;
+		set_vtime(previous, cpu->vtime);
+	}
 	if (worker)
 		repay(previous, worker, index);
 	else
@@ -384,16 +387,14 @@ int STRUCT_OPS(morpheus_dispatch, __s32 index, struct task_struct *previous)
 	 * kernels.
 	 */
 	if (!spent && !worker && tiers_on && cpu->tier == TIER_BATCH && waits_by_tier(cpu, domain) &&
-	    scx_bpf_dsq_nr_queued(FRONT_DSQ(domain_index)) > 0 && take_by_tier(domain_index, domain, now))
+	    scx_bpf_dsq_nr_queued(FRONT_DSQ(domain_index)) > 0 && take_by_tier(domain_index, domain, cpu, now))
 		return 0;
 	read_heads(&heads, domain_index, index, now);
 	if (spent) {
 		/* The task goes to wait for its group's quota when this CPU has another task, or none. */
 		cpu->kicked = KICK_NONE;
 		set_slice(previous, 0);
-		if (!take_least(&heads, domain_index, index, now) &&
-		    !(heads.throttled && take_throttled(domain_index, cpu)))
-			take_rest(domain_index, domain, index, cpu);
+		take_any(&heads, domain_index, domain, index, cpu, now);
 		return 0;
 	}
 	before_main = is_before_main(previous, cpu, &heads);
@@ -486,14 +487,15 @@ int STRUCT_OPS(morpheus_running, struct task_struct *task)
 	/*
 	 * Only a task that was picked for its vtime advances the clock. The vtime of a demoted worker that goes on after an
 	 * interruption is far after all others: with the clock there, running tasks would be far behind it, and waking tasks
-	 * behind those.
+	 * behind those. Nor does one that a CPU got without a pick, while others wait: it is on CPUs that those may not use.
 	 */
 	if (is_kernels_own(task))
 		;
 	else if (cpu->out_of_order)
 		cpu->out_of_order = 0;
-	else if (!worker || !worker->demoted)
+	else if ((!worker || !worker->demoted) && (cpu->picked || scx_bpf_dsq_nr_queued(MAIN_DSQ(domain_index)) <= 0))
 		advance_clock(domain, cpu->vtime);
+	cpu->picked = 0;
 	if (cpuperf_on)
 		speed_at_start(task, index, now);
 	if (has_limits())

@@ -194,8 +194,9 @@ struct cpu {
 	__u32 kicked;
 	/* The pinned DSQ may have tasks. */
 	__u32 pinned;
-	/* The next task to run here was not picked for its vtime, and does not advance the clock. */
+	/* The next task to run here was not picked for its vtime, and does not advance the clock; or it was. */
 	__u32 out_of_order;
+	__u32 picked;
 	/* The place in the domain of the last CPU that was checked for a task that woke here. */
 	__u32 cursor;
 	/* The rest of the slice of a task that a kernel thread of this CPU has just interrupted, in ns; else 0. */

@@ -111,14 +111,12 @@ __u64 bound_vtime(struct task_struct *task __arg_trusted, __u64 most_lag_ns)
 	weight = weight_of(task);
 	slice_vtime = by_weight(slice_ns, weight);
 	most = clock + lead_ns + 2 * demotion * slice_vtime;
-	if (has_groups()) {
-		/* With this bound in vtime, a heavy group could keep all others waiting for its weight times as much CPU time. */
-		if (weight > USUAL_WEIGHT << WEIGHT_SHIFT)
-			most_lag_ns = by_weight(most_lag_ns, weight);
-		/* One slice of a light group moves its vtime by that much. */
-		if (ceiling_ns)
-			ceiling_ns += 2 * slice_vtime;
-	}
+	/* With this bound in vtime, a heavy group could keep all others waiting for its weight times as much CPU time. */
+	if (has_groups() && weight > USUAL_WEIGHT << WEIGHT_SHIFT)
+		most_lag_ns = by_weight(most_lag_ns, weight);
+	/* One slice of a light task moves its vtime by more. One that sleeps is not to wait for that. */
+	if (ceiling_ns && slice_vtime > slice_ns && (has_groups() || most_lag_ns > sleeper_ns))
+		ceiling_ns += 2 * (slice_vtime - slice_ns);
 	least = reference_of(task, clock) - most_lag_ns;
 	/* Where many CPUs take from one DSQ the clock runs fast, and a task far behind it would wait for as much. */
 	if (ceiling_ns && before(clock + ceiling_ns, vtime)) {
@@ -204,9 +202,7 @@ static __noinline __u64 head_of(__u64 dsq, __s32 index)
 /* The lesser vtime of two. Either may be NO_VTIME. */
 static __always_inline __u64 lesser(__u64 a, __u64 b)
 {
-	if (a == NO_VTIME)
-		return b;
-	return b != NO_VTIME && before(b, a) ? b : a;
+	return b != NO_VTIME && (a == NO_VTIME || before(b, a)) ? b : a;
 }
 
 /* The least vtime in the DSQs that concern a CPU, or NO_VTIME: for timers, which hold no run queue. */
@@ -304,8 +300,7 @@ static __always_inline bool take_throttled(__u32 domain, struct cpu *cpu)
 {
 	bool taken = take(THROTTLED_DSQ(domain), COUNTER_from_throttled);
 
-	if (taken)
-		cpu->out_of_order = 1;
+	cpu->out_of_order |= taken;
 	return taken;
 }
 
@@ -314,6 +309,7 @@ static __always_inline bool take_pinned(struct cpu *cpu, __s32 index)
 {
 	bool taken = take(PINNED_DSQ(index), COUNTER_from_pinned);
 
+	cpu->picked |= taken;
 	if (!scx_bpf_dsq_nr_queued(PINNED_DSQ(index)))
 		cpu->pinned = 0;
 	return taken;
@@ -355,10 +351,11 @@ int read_heads(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 }
 
 /* Takes from the main DSQ, which has tasks, and restarts its time without service. */
-static __always_inline bool take_main(__u32 index, struct domain *domain, enum counter counter, __u64 now)
+static __always_inline bool take_main(__u32 index, struct domain *domain, struct cpu *cpu, enum counter counter, __u64 now)
 {
 	if (!take_known(MAIN_DSQ(index), counter))
 		return false;
+	cpu->picked = 1;
 	if (deficit_on)
 		domain->before_main = 0;
 	if (tiers_on)
@@ -367,10 +364,11 @@ static __always_inline bool take_main(__u32 index, struct domain *domain, enum c
 }
 
 /* Takes from the front DSQ, which has tasks. Each while tasks wait in the main DSQ counts toward the deficit. */
-static __always_inline bool take_front(__u32 index, struct domain *domain, __u64 now)
+static __always_inline bool take_front(__u32 index, struct domain *domain, struct cpu *cpu, __u64 now)
 {
 	if (!take_known(FRONT_DSQ(index), COUNTER_from_front))
 		return false;
+	cpu->picked = 1;
 	if (deficit_on)
 		domain->before_main = scx_bpf_dsq_nr_queued(MAIN_DSQ(index)) > 0 ? domain->before_main + 1 : 0;
 	if (overflow_rescue_on)
@@ -379,14 +377,14 @@ static __always_inline bool take_front(__u32 index, struct domain *domain, __u64
 }
 
 /* Takes from the front DSQ, which has tasks, or from the main DSQ if that has waited for too long. */
-static __always_inline bool take_by_tier(__u32 index, struct domain *domain, __u64 now)
+static __always_inline bool take_by_tier(__u32 index, struct domain *domain, struct cpu *cpu, __u64 now)
 {
 	bool is_bounded = deficit_on || starvation_rescue_on || sojourn_rescue_on;
 	enum counter why = is_bounded ? main_goes_first(domain, index, now) : COUNTERS;
 
-	if (why != COUNTERS && take_main(index, domain, why, now))
+	if (why != COUNTERS && take_main(index, domain, cpu, why, now))
 		return true;
-	return take_front(index, domain, now);
+	return take_front(index, domain, cpu, now);
 }
 
 /* Whether all tasks that wait for a CPU are in the front and main DSQs. The clock is read where workers were demoted before. */
@@ -403,11 +401,11 @@ static __always_inline bool waits_by_tier(const struct cpu *cpu, const struct do
 }
 
 /* Takes from the front and main DSQs, without reading vtimes. Reads the clock if there is a task to take. */
-static __always_inline bool take_waiting(__u32 index, struct domain *domain)
+static __always_inline bool take_waiting(__u32 index, struct domain *domain, struct cpu *cpu)
 {
-	if (tiers_on && scx_bpf_dsq_nr_queued(FRONT_DSQ(index)) > 0 && take_by_tier(index, domain, scx_now()))
+	if (tiers_on && scx_bpf_dsq_nr_queued(FRONT_DSQ(index)) > 0 && take_by_tier(index, domain, cpu, scx_now()))
 		return true;
-	return scx_bpf_dsq_nr_queued(MAIN_DSQ(index)) > 0 && take_main(index, domain, COUNTER_from_main, scx_now());
+	return scx_bpf_dsq_nr_queued(MAIN_DSQ(index)) > 0 && take_main(index, domain, cpu, COUNTER_from_main, scx_now());
 }
 
 /* Takes the first task, in the order above, that may run here. */
@@ -426,8 +424,8 @@ bool take_least(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 	if (tiers_on && overflow_rescue_on && heads->pinned != NO_VTIME && heads->pinned == heads->least) {
 		__u32 overdue = overdue_queues(domain, heads, now);
 
-		if ((overdue & FRONT_IS_OVERDUE && take_front(domain_index, domain, now)) ||
-		    (overdue & MAIN_IS_OVERDUE && take_main(domain_index, domain, COUNTER_from_main, now))) {
+		if ((overdue & FRONT_IS_OVERDUE && take_front(domain_index, domain, cpu, now)) ||
+		    (overdue & MAIN_IS_OVERDUE && take_main(domain_index, domain, cpu, COUNTER_from_main, now))) {
 			count(COUNTER_from_overflow_rescue);
 			return true;
 		}
@@ -441,11 +439,11 @@ bool take_least(struct heads *heads, __u32 domain_index, __s32 index, __u64 now)
 			domain->before_main++;
 		return true;
 	}
-	if (front && take_by_tier(domain_index, domain, now))
+	if (front && take_by_tier(domain_index, domain, cpu, now))
 		return true;
 	/* A task may have come to the main DSQ meanwhile. */
 	if ((main || scx_bpf_dsq_nr_queued(MAIN_DSQ(domain_index)) > 0) &&
-	    take_main(domain_index, domain, COUNTER_from_main, now))
+	    take_main(domain_index, domain, cpu, COUNTER_from_main, now))
 		return true;
 	if (heads->pinned != NO_VTIME && take_pinned(cpu, index))
 		return true;
