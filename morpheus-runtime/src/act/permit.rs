@@ -170,6 +170,16 @@ impl Waiter {
         Class::ALL[self.class.load(Ordering::Relaxed)]
     }
 
+    /// Whether its poll will probably sleep. A label may be found to sleep while its tasks wait. By what was known when they came,
+    /// those that come later would go before them, for as long as they come.
+    fn sleeps(&self) -> bool {
+        self.ticket.sleeps
+            || self
+                .history
+                .as_ref()
+                .is_some_and(|history| history.sleeps())
+    }
+
     fn wake(&self, waker: Waker) -> Wake {
         Wake {
             waker,
@@ -423,7 +433,9 @@ impl State {
         let queue = &self.queues[Class::Untried as usize];
         if !self.may_start(Class::Untried, false, limits) && !self.may_start_short(limits) {
             return match self.may_start(Class::Untried, true, limits) {
-                true => queue.last_sleeper(),
+                true => queue
+                    .last_sleeper()
+                    .or(queue.last().filter(|waiter| waiter.sleeps())),
                 false => None,
             };
         }
@@ -460,7 +472,9 @@ impl State {
             Class::Untried => self.untried_to_start(now_ns, limits),
             _ if self.may_start(class, false, limits) => queue.first(),
             // If neither is allowed, no waiter can start.
-            _ if self.may_start(class, true, limits) => queue.first_sleeper(),
+            _ if self.may_start(class, true, limits) => queue
+                .first_sleeper()
+                .or(queue.first().filter(|waiter| waiter.sleeps())),
             _ => None,
         };
         first.map(|waiter| waiter.ticket.number)
@@ -812,7 +826,7 @@ impl Permits {
                 "only waiting waiters are queued: leave and take_up remove theirs under the lock"
             )
         };
-        state.take(class, waiter.ticket.sleeps, now_ns);
+        state.take(class, waiter.sleeps(), now_ns);
         let wake = waiter.wake(waker);
         state.granted.push((waiter, now_ns));
         Some(wake)
@@ -1297,6 +1311,41 @@ mod tests {
         let third = waiting(ask(&permits, Class::Slow));
         tick(&permits, clock::now_ns(), [1, 0, 0], false);
         assert!(third.take_up(Waker::noop()).unwrap().is_some());
+    }
+
+    /// Those that come later would go before it, as long as they come.
+    #[test]
+    fn a_task_that_waits_starts_when_its_label_is_found_to_sleep() {
+        for class in [Class::Slow, Class::Untried, Class::Mixed] {
+            // Before they ask, so that no time passes that makes room.
+            let now_ns = clock::now_ns();
+            let permits = permits(1);
+            let label = label::of(Origin::Named("permit, sleeps later"));
+            let history = Arc::new(History::new(label));
+            let compute = [(); 2].map(|()| {
+                let request = Request::for_tests(Class::Slow);
+                granted(permits.ask(request, false, Waker::noop()))
+            });
+            let mixed = [(); 2].map(|()| {
+                let request = Request::for_tests(Class::Mixed);
+                granted(permits.ask(request, false, Waker::noop()))
+            });
+            let request = Request {
+                history: Some(&history),
+                ..Request::for_tests(class)
+            };
+            let waiter = waiting(permits.ask(request, false, Waker::noop()));
+            tick(&permits, now_ns, [0; 3], false);
+            assert!(matches!(waiter.take_up(Waker::noop()), Ok(None)));
+            for _ in 0..4 {
+                history.learn_stalled_alone(true);
+            }
+            assert!(history.sleeps());
+            tick(&permits, now_ns, [0; 3], false);
+            let permit = waiter.take_up(Waker::noop());
+            assert!(matches!(permit, Ok(Some(_))), "{class:?}");
+            drop((compute, mixed));
+        }
     }
 
     #[test]
