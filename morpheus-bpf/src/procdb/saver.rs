@@ -4,7 +4,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -39,23 +39,24 @@ impl Saver {
 
     /// Begins to write what the database has now, and returns at once. Writes nothing while an earlier write goes on.
     pub fn begin(&mut self, database: &ProcDb) {
-        if let Some(writing) = &self.writing {
-            match writing.try_recv() {
-                Err(TryRecvError::Empty) => return,
-                Err(TryRecvError::Disconnected) => self.tell(Err(panicked())),
-                Ok(written) => self.tell(written),
-            }
+        if self.has_ended(Duration::ZERO) {
+            self.start(database);
         }
-        self.start(database);
     }
 
     /// Writes what the database has in the end, after the write that is under way. Both have two seconds in all, and are left
     /// alone after that.
     pub fn finish(&mut self, database: &ProcDb) {
         let until = Instant::now() + LAST_WRITES;
-        if self.has_ended(until) {
+        let rest = || until.saturating_duration_since(Instant::now());
+        if self.has_ended(rest()) {
             self.start(database);
-            self.has_ended(until);
+        }
+        if !self.has_ended(rest()) {
+            crate::say!(
+                "scx_morpheus: {} is still being written, and is not waited for: what was learnt of processes may be lost",
+                self.path.display()
+            );
         }
     }
 
@@ -74,23 +75,18 @@ impl Saver {
         }
     }
 
-    /// Waits for the end of the write that is under way, until this time. Returns whether none goes on.
-    fn has_ended(&mut self, until: Instant) -> bool {
-        let Some(writing) = self.writing.take() else {
+    /// Waits for the end of the write that is under way. Returns whether none goes on.
+    fn has_ended(&mut self, within: Duration) -> bool {
+        let Some(writing) = &self.writing else {
             return true;
         };
-        match writing.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(written) => self.tell(written),
-            Err(RecvTimeoutError::Disconnected) => self.tell(Err(panicked())),
-            Err(RecvTimeoutError::Timeout) => {
-                crate::say!(
-                    "scx_morpheus: {} is still being written, and is not waited for: what was learnt of processes may be \
-                     lost",
-                    self.path.display()
-                );
-                return false;
-            }
-        }
+        let written = match writing.recv_timeout(within) {
+            Err(RecvTimeoutError::Timeout) => return false,
+            Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("it panicked")),
+            Ok(written) => written,
+        };
+        self.writing = None;
+        self.tell(written);
         true
     }
 
@@ -109,10 +105,6 @@ impl Saver {
             }
         }
     }
-}
-
-fn panicked() -> io::Error {
-    io::Error::other("it panicked")
 }
 
 #[cfg(test)]

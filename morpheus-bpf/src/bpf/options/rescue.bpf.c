@@ -38,8 +38,6 @@ const volatile __u64 rescue_ns = 500000000;
 #define RESCUES 4
 #define AGED_NS 1200000000ULL
 #define URGENT_NS 2500000000ULL
-/* The timer ends after this number of scans that find no task. */
-#define ENOUGH_EMPTY_SCANS 2
 /* The slices of rescued tasks stay short for this time after a task had aged, in ns. */
 #define CROWDED_FOR_NS 2000000000ULL
 
@@ -244,7 +242,6 @@ static __always_inline int scan_pinned_dsq(__u32 index, __u64 now)
 	struct cpu *cpu = cpu_at(index);
 	__u64 crowd_slice_ns, rescued_slice_ns;
 	__s32 rescued;
-	bool waits;
 
 	if (!cpu || !domain)
 		return false;
@@ -263,8 +260,7 @@ static __always_inline int scan_pinned_dsq(__u32 index, __u64 now)
 	if (rescued > 0 || found.brought)
 		WRITE_ONCE(cpu->rescue, 1);
 	/* Not by the marks: a CPU that has gone offline does not take its own back. */
-	waits = rescued > 0 || scx_bpf_dsq_nr_queued(PINNED_DSQ(index)) > 0 || found.brought;
-	if (waits)
+	if (found.load)
 		scx_bpf_kick_cpu(index, KICK_IDLE);
 	WRITE_ONCE(cpu->urgent, rescued > 0 && head_has_waited(PINNED_RESCUE_DSQ(index), URGENT_NS));
 	crowd_slice_ns = slice_in_crowd(domain->load + found.load);
@@ -274,7 +270,7 @@ static __always_inline int scan_pinned_dsq(__u32 index, __u64 now)
 	if (cpu->rescued_slice_ns != rescued_slice_ns)
 		WRITE_ONCE(cpu->rescued_slice_ns, rescued_slice_ns);
 	/* The timer stays armed until slices are back to their usual length. */
-	return waits || crowd_slice_ns || rescued_slice_ns;
+	return found.load || crowd_slice_ns || rescued_slice_ns;
 }
 
 /* Scans a CPU in an RCU read-side section. */
@@ -318,17 +314,16 @@ int balance(__u32 index, __u32 turn)
 	return 0;
 }
 
-/* The number of scans, and of those since a task was last found to wait. */
+/* The number of scans. */
 static __u32 scans;
-static __u32 empty_scans;
 
 static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 {
 	__u32 index, waiting = 0;
 	__u64 now = scx_now();
-
 	/* First: a task that comes during this scan arms the timer. */
-	__sync_lock_test_and_set(&rescue_armed, 0);
+	bool was_armed = __sync_lock_test_and_set(&rescue_armed, 0);
+
 	measure_jiffies(now);
 	count_online();
 	bpf_for(index, 0, domain_count) {
@@ -348,14 +343,11 @@ static int rescue(void *map, __u32 *key, struct rescue_timer *timer)
 		if (scan_cpu(index, now))
 			waiting = 1;
 	}
-	if (waiting) {
-		empty_scans = 0;
+	if (waiting)
 		rescue_armed = !bpf_timer_start(&timer->timer, RESCUE_PERIOD_NS, 0);
-	} else if (++empty_scans < ENOUGH_EMPTY_SCANS) {
+	else if (was_armed)
+		/* Once more, and not armed: see watch_over_queues. */
 		bpf_timer_start(&timer->timer, RESCUE_PERIOD_NS, 0);
-	} else {
-		empty_scans = 0;
-	}
 	return 0;
 }
 
@@ -375,7 +367,7 @@ int init_rescue(void)
 
 /*
  * Arms the timer for a waiting task. `rescue_armed` is read without a lock and without a barrier: a CPU may read it from before a
- * scan that has not seen its task. The next scan does, since there are ENOUGH_EMPTY_SCANS.
+ * scan that has not seen its task. The next scan does: the timer ends only after a scan for which no CPU had armed it.
  */
 int watch_over_queues(void)
 {
