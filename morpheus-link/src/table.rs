@@ -41,8 +41,8 @@ pub struct Private {
     pub begun_cpu_ns: AtomicU64,
     /// The time then, in nanoseconds.
     pub begun_ns: AtomicU64,
-    /// Class of the handoff poll's permit, plus one; 0 without a permit. The controller counts sleeping handoff polls by class,
-    /// and changes it when a slow task's poll becomes a hog poll.
+    /// The handoff poll's permit as the runtime's `permit` module writes it (its class, and whether it is a sleeper's); 0 without one. The
+    /// controller counts sleeping handoff polls by class, and changes it when a poll turns out to be another than the permit says.
     pub permit_class: AtomicU32,
     /// The shared area that the slot is on its way to; null while it is not moving. As `Table::areas`.
     moving_to: AtomicPtr<Area>,

@@ -5,8 +5,9 @@
 //! hog may always run, also beside slow tasks that have all these permits. The other tasks wait, each class in the order
 //! of arrival. Two hundred hogs thus run a few at a time.
 //!
-//! The controller sees once a sample which holders sleep. If the stalled polls of a label mostly slept, its next poll
-//! counts as asleep from its start. Otherwise only two blocking calls per CPU could begin in each sample.
+//! The controller sees once a sample which holders sleep. If the stalled polls of a label mostly slept, its next poll is a **sleeper's**: it
+//! counts as asleep from its start until it is found to compute ([`Permits::computes`]). Otherwise only two blocking calls per CPU
+//! could begin in each sample, and hundreds of sleepers that are about to fall asleep would hold all permits of other labels.
 //!
 //! A slow task whose poll turns out to be a hog poll gives its place among the slow tasks up at once
 //! ([`Permits::becomes_hog`]): otherwise a few first hogs would hold all permits for as long as they compute.
@@ -67,6 +68,8 @@ const OLDEST_WAITS_NS: u64 = 1_000_000_000;
 const MOST_LONG: usize = 64;
 /// A grant that is not taken up within this time is taken back, in nanoseconds.
 const TAKE_UP_NS: u64 = 100_000_000;
+/// The bit of the word of a permit that says that it is a sleeper's.
+const SLEEPER: u32 = 1 << 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
@@ -99,9 +102,15 @@ impl Class {
 
     /// The class of a permit by the word of its slot. That of a slow task where there is none: it has its core.
     pub(crate) fn of_word(word: u32) -> Class {
+        let word = word & !SLEEPER;
         let class = Class::ALL.into_iter().find(|class| class.word() == word);
         class.unwrap_or(Class::Slow)
     }
+}
+
+/// Whether the permit of a slot is a sleeper's, by its word.
+pub(crate) fn is_sleepers(word: u32) -> bool {
+    word & SLEEPER != 0
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +147,9 @@ impl Limits {
 #[derive(Debug)]
 enum Phase {
     Waiting(Waker),
-    Granted,
+    Granted {
+        is_sleepers: bool,
+    },
     /// The wait ended without a permit, because all are out or the controller has stopped. The waiter has left the queue, and
     /// its future is polled inline.
     Inline,
@@ -206,7 +217,7 @@ impl Waiter {
         let before = std::mem::replace(&mut *lock(&self.phase), Phase::Inline);
         match before {
             Phase::Waiting(waker) => Some(self.wake(waker)),
-            Phase::Granted | Phase::Inline | Phase::Gone => None,
+            Phase::Granted { .. } | Phase::Inline | Phase::Gone => None,
         }
     }
 
@@ -228,7 +239,7 @@ impl Waiter {
                 std::mem::swap(known, &mut newest);
                 Ok(None)
             }
-            Phase::Granted => {
+            &mut Phase::Granted { is_sleepers } => {
                 *phase = Phase::Gone;
                 state
                     .granted
@@ -236,6 +247,7 @@ impl Waiter {
                 Ok(Some(Permit {
                     permits: self.permits.clone(),
                     class: self.class(),
+                    is_sleepers,
                 }))
             }
             Phase::Inline => Err(NoPermit::Inline),
@@ -249,7 +261,7 @@ impl Waiter {
             let mut state = self.permits.lock();
             let before = std::mem::replace(&mut *lock(&self.phase), Phase::Gone);
             match before {
-                Phase::Granted => state
+                Phase::Granted { .. } => state
                     .granted
                     .retain(|(granted, _)| !Arc::ptr_eq(granted, self)),
                 Phase::Waiting(_) => drop(state.remove(self.class(), self.ticket.number)),
@@ -257,8 +269,8 @@ impl Waiter {
             }
             before
         };
-        if matches!(before, Phase::Granted) {
-            self.permits.give_back(self.class());
+        if let Phase::Granted { is_sleepers } = before {
+            self.permits.give_back(self.class(), is_sleepers);
         }
     }
 }
@@ -270,7 +282,9 @@ type OfLabel = (Arc<History>, BTreeSet<(usize, u64)>);
 struct State {
     /// Permits out, by class: held by a guard or granted to a waiter.
     out: [usize; CLASSES],
-    /// Of these, permits of polls that are known to be asleep in the kernel.
+    /// Of these, sleepers' permits.
+    sleepers: [usize; CLASSES],
+    /// Of the others, permits of polls that were asleep in the kernel at the last sample.
     asleep: [usize; CLASSES],
     queues: [Queue<Arc<Waiter>>; CLASSES],
     /// The number of the next waiter.
@@ -293,7 +307,8 @@ struct State {
 
 impl State {
     fn running(&self, class: Class) -> usize {
-        self.out[class as usize].saturating_sub(self.asleep[class as usize])
+        let asleep = self.sleepers[class as usize] + self.asleep[class as usize];
+        self.out[class as usize].saturating_sub(asleep)
     }
 
     /// All permits that are out.
@@ -510,12 +525,25 @@ impl State {
         }
     }
 
-    fn take(&mut self, class: Class, sleeps: bool, now_ns: u64) {
+    fn take(&mut self, class: Class, is_sleepers: bool, now_ns: u64) {
         self.out[class as usize] += 1;
-        // The next sample corrects the count.
-        self.asleep[class as usize] += usize::from(sleeps);
+        self.sleepers[class as usize] += usize::from(is_sleepers);
         self.moved_at_ns[class as usize] = now_ns;
         self.peak = self.peak.max(self.all_out());
+    }
+
+    /// Counts a permit no more.
+    fn put_back(&mut self, class: Class, is_sleepers: bool) {
+        let class = class as usize;
+        self.out[class] = self.out[class].saturating_sub(1);
+        self.sleepers[class] = self.sleepers[class].saturating_sub(usize::from(is_sleepers));
+        self.note_asleep(class, self.asleep[class]);
+    }
+
+    /// Notes how many polls of a class are asleep, sleepers' apart.
+    fn note_asleep(&mut self, class: usize, asleep: usize) {
+        let others = self.out[class].saturating_sub(self.sleepers[class]);
+        self.asleep[class] = asleep.min(others);
     }
 }
 
@@ -577,10 +605,22 @@ pub(crate) struct Permits {
 #[derive(Debug)]
 pub(crate) struct Permit {
     permits: Arc<Permits>,
-    pub(crate) class: Class,
+    class: Class,
+    is_sleepers: bool,
 }
 
 impl Permit {
+    /// The permit as the slot of the thread has it while its poll is under way. The controller may change it there.
+    pub(crate) fn word(&self) -> u32 {
+        let sleeper = if self.is_sleepers { SLEEPER } else { 0 };
+        self.class.word() | sleeper
+    }
+
+    /// Counts as this word says from now on.
+    pub(crate) fn set_word(&mut self, word: u32) {
+        (self.class, self.is_sleepers) = (Class::of_word(word), is_sleepers(word));
+    }
+
     /// Whether it is one of these.
     pub(crate) fn is_of(&self, permits: &Arc<Permits>) -> bool {
         Arc::ptr_eq(&self.permits, permits)
@@ -589,7 +629,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.permits.give_back(self.class);
+        self.permits.give_back(self.class, self.is_sleepers);
     }
 }
 
@@ -636,6 +676,7 @@ impl Permits {
             return Answer::Granted(Permit {
                 permits: self.clone(),
                 class,
+                is_sleepers: sleeps,
             });
         }
         // No controller would end the wait.
@@ -687,26 +728,46 @@ impl Permits {
         self.change(word, Class::Mixed, Class::Long)
     }
 
+    /// Counts the poll of a sleeper as one that runs from now on; `word` is as for [`becomes_hog`](Self::becomes_hog).
+    pub(crate) fn computes(&self, word: &AtomicU32) {
+        let mut state = self.lock();
+        // Relaxed: as in `change`.
+        let before = word.load(Ordering::Relaxed);
+        let is_noted = is_sleepers(before)
+            && word
+                .compare_exchange(
+                    before,
+                    before & !SLEEPER,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                )
+                .is_ok();
+        let sleepers = &mut state.sleepers[Class::of_word(before) as usize];
+        *sleepers = sleepers.saturating_sub(usize::from(is_noted));
+    }
+
     /// Counts a permit in another class. Returns whether it was in the first one.
     fn change(&self, word: &AtomicU32, from: Class, to: Class) -> bool {
         let mut state = self.lock();
         // Relaxed: the lock orders the counts. A poll that has taken the word out before gives a permit of the first class back.
-        let is_moved =
-            word.compare_exchange(from.word(), to.word(), Ordering::Relaxed, Ordering::Relaxed);
-        if is_moved.is_ok() {
-            state.out[from as usize] = state.out[from as usize].saturating_sub(1);
+        let sleeper = word.load(Ordering::Relaxed) & SLEEPER;
+        let (before, after) = (from.word() | sleeper, to.word() | sleeper);
+        let is_moved = word
+            .compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok();
+        if is_moved {
+            state.put_back(from, is_sleepers(before));
             state.out[to as usize] += 1;
+            state.sleepers[to as usize] += usize::from(is_sleepers(after));
         }
-        is_moved.is_ok()
+        is_moved
     }
 
-    fn give_back(&self, class: Class) {
+    fn give_back(&self, class: Class, is_sleepers: bool) {
         let now_ns = clock::now_ns();
         let woken = {
             let mut state = self.lock();
-            state.out[class as usize] = state.out[class as usize].saturating_sub(1);
-            state.asleep[class as usize] =
-                state.asleep[class as usize].min(state.out[class as usize]);
+            state.put_back(class, is_sleepers);
             state.moved_at_ns[class as usize] = now_ns;
             state.end_throttles(now_ns);
             self.grant_free(&mut state, now_ns)
@@ -715,14 +776,16 @@ impl Permits {
         woken.into_iter().for_each(Wake::here);
     }
 
-    /// Records how many holders sleep, grants free permits, and ends waits that are too long. The controller calls it
+    /// Records how many holders sleep, sleepers apart, grants free permits, and ends waits that are too long. The controller calls it
     /// once a sample. If spares are `scarce`, waiters wait longer before they are polled inline, because an inline
     /// poll takes a worker.
     ///
     /// Returns the wakes to make. The controller makes them elsewhere, because wakers are the application's code.
     pub(crate) fn tick(&self, now_ns: u64, asleep: [usize; CLASSES], scarce: bool) -> Vec<Wake> {
         let mut state = self.lock();
-        state.asleep = std::array::from_fn(|class| asleep[class].min(state.out[class]));
+        for (class, asleep) in asleep.into_iter().enumerate() {
+            state.note_asleep(class, asleep);
+        }
         state.move_between_classes();
         state.end_throttles(now_ns);
         state.make_room_for_untried(now_ns, &self.limits);
@@ -798,9 +861,9 @@ impl Permits {
             .map(|(waiter, _)| waiter)
             .collect();
         for waiter in unused {
-            *lock(&waiter.phase) = Phase::Gone;
-            let out = &mut state.out[waiter.class() as usize];
-            *out = out.saturating_sub(1);
+            let before = std::mem::replace(&mut *lock(&waiter.phase), Phase::Gone);
+            let is_sleepers = matches!(before, Phase::Granted { is_sleepers: true });
+            state.put_back(waiter.class(), is_sleepers);
         }
     }
 
@@ -820,13 +883,15 @@ impl Permits {
         if class == Class::Untried {
             state.is_turn_of_oldest = !state.is_turn_of_oldest;
         }
-        let before = std::mem::replace(&mut *lock(&waiter.phase), Phase::Granted);
+        let is_sleepers = waiter.sleeps();
+        let granted = Phase::Granted { is_sleepers };
+        let before = std::mem::replace(&mut *lock(&waiter.phase), granted);
         let Phase::Waiting(waker) = before else {
             unreachable!(
                 "only waiting waiters are queued: leave and take_up remove theirs under the lock"
             )
         };
-        state.take(class, waiter.sleeps(), now_ns);
+        state.take(class, is_sleepers, now_ns);
         let wake = waiter.wake(waker);
         state.granted.push((waiter, now_ns));
         Some(wake)
@@ -930,7 +995,7 @@ mod tests {
             drop(granted(ask(class)));
         }
         for (mut permit, word) in long {
-            permit.class = Class::of_word(word.load(Ordering::Relaxed));
+            permit.set_word(word.load(Ordering::Relaxed));
             drop(permit);
         }
         assert_eq!(permits.lock().out[3..], [0, 0]);
@@ -1359,7 +1424,7 @@ mod tests {
             };
             permits.ask(request, false, Waker::noop())
         };
-        let _asleep: Vec<Permit> = (0..50).map(|_| granted(sleeper())).collect();
+        let mut asleep: Vec<Permit> = (0..50).map(|_| granted(sleeper())).collect();
         let _running = [
             granted(ask(&permits, Class::Slow)),
             granted(ask(&permits, Class::Slow)),
@@ -1367,13 +1432,64 @@ mod tests {
         let waits = waiting(ask(&permits, Class::Slow));
         let _another = granted(sleeper());
         // They compute after all. Those that run continue, but no more start.
+        for permit in &mut asleep {
+            let word = AtomicU32::new(permit.word());
+            permits.computes(&word);
+            permit.set_word(word.into_inner());
+        }
         tick(&permits, clock::now_ns(), [0, 0, 0], false);
         assert!(waits.take_up(Waker::noop()).unwrap().is_none());
-        drop(_asleep);
+        drop(asleep);
         assert!(
             waits.take_up(Waker::noop()).unwrap().is_none(),
             "two others run"
         );
+    }
+
+    /// They wait for a CPU before they fall asleep and after that, and take nothing from those that compute.
+    #[test]
+    fn tasks_of_another_label_start_beside_many_that_sleep() {
+        let permits = permits(1);
+        let sleeps = Request {
+            sleeps: true,
+            ..Request::for_tests(Class::Slow)
+        };
+        let ask_asleep = || permits.ask(sleeps, false, Waker::noop());
+        let asleep: Vec<Permit> = (0..50).map(|_| granted(ask_asleep())).collect();
+        // The sample sees none of them asleep.
+        tick(&permits, clock::now_ns(), [0, 0, 0], false);
+        let mut running = vec![
+            granted(ask(&permits, Class::Slow)),
+            granted(ask(&permits, Class::Slow)),
+        ];
+        let waits = waiting(ask(&permits, Class::Slow));
+        tick(&permits, clock::now_ns(), [0, 0, 0], false);
+        assert!(waits.take_up(Waker::noop()).unwrap().is_none());
+        running.pop();
+        running.extend(waits.take_up(Waker::noop()).unwrap());
+        assert_eq!(running.len(), 2);
+        // The words of two say that they compute, and then that they are long or hogs.
+        let words = [(); 2].map(|()| AtomicU32::new(asleep[0].word()));
+        words.iter().for_each(|word| permits.computes(word));
+        words.iter().for_each(|word| permits.computes(word));
+        permits.becomes_hog(&words[0]);
+        let state = permits.lock();
+        assert_eq!(
+            (state.out[..2].to_vec(), state.sleepers[..2].to_vec()),
+            (vec![51, 1], vec![48, 0])
+        );
+        assert_eq!(
+            [Class::Slow, Class::Hog].map(|class| state.running(class)),
+            [3, 1]
+        );
+        drop(state);
+        let mut asleep = asleep;
+        for (permit, word) in asleep.iter_mut().zip(words) {
+            permit.set_word(word.into_inner());
+        }
+        drop((asleep, running));
+        let state = permits.lock();
+        assert_eq!((state.out, state.sleepers), ([0; CLASSES], [0; CLASSES]));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use morpheus_common::slot::{SlotFlag, VerdictFlags};
 use tokio::runtime::RuntimeMetrics;
 
 use crate::act::cores::CoreTable;
-use crate::act::permit::{CLASSES, Class};
+use crate::act::permit::{self, CLASSES, Class};
 use crate::act::verdict;
 use crate::decide::case::{Case, Rules};
 use crate::decide::confinement::Hog;
@@ -45,7 +45,7 @@ pub(crate) struct Sample {
     taken_over: Vec<u32>,
     /// The cores that handoff polls handed off, and that were not served since. Several polls may have handed off the same one.
     unserved: Vec<usize>,
-    /// Handoff polls that sleep, by permit class.
+    /// Handoff polls that sleep and have no sleepers' permits, by permit class.
     pub(crate) handoffs_asleep: [usize; CLASSES],
     /// Polls under way, or begun since the last sample.
     pub(crate) busy: usize,
@@ -233,7 +233,8 @@ impl Watchdog {
         let word = domain.slots.private[index]
             .permit_class
             .load(Ordering::Relaxed);
-        let computes = is_stalled || (in_handoff && word == Class::Hog.word());
+        let is_hogs = word != 0 && Class::of_word(word) == Class::Hog;
+        let computes = is_stalled || (in_handoff && is_hogs);
         if computes && !poll.asleep && slot.has_flag(SlotFlag::Demotable) && !slot.in_critical() {
             sample.hogs.push(Hog {
                 since_ns: poll.since_ns,
@@ -246,7 +247,7 @@ impl Watchdog {
         }
         self.report_long(index, stalled_ns, sample);
         if in_handoff {
-            if self.polls.at(index).asleep {
+            if self.polls.at(index).asleep && !permit::is_sleepers(word) {
                 sample.handoffs_asleep[Class::of_word(word) as usize] += 1;
             }
             let unserved = unserved_core(&domain, index, metrics);
@@ -337,6 +338,9 @@ impl Watchdog {
             history.label().saw_duration(seen.stalled_ns);
         }
         let word = &domain.slots.private[index].permit_class;
+        if (judgement.begins_stall && !seen.asleep) || judgement.becomes_hog {
+            domain.permits.computes(word);
+        }
         if judgement.begins_stall && in_handoff {
             let is_long = domain.permits.becomes_long(word);
             if is_long && seen.demotable && domain.may_lengthen_slices() {

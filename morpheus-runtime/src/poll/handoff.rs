@@ -23,7 +23,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use morpheus_common::slot::SlotFlag;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use crate::act::permit::{Class, Permit};
+use crate::act::permit::Permit;
 use crate::domain::Domain;
 use crate::report::own;
 use morpheus_link::handle::{self, SlotHandle};
@@ -167,7 +167,7 @@ impl HandoffMark {
     pub(crate) fn hold(mut self, permit: Permit) -> HandoffMark {
         if permit.is_of(&self.domain.permits) {
             let word = &self.domain.slots.private[self.index].permit_class;
-            word.store(permit.class.word(), Ordering::Relaxed);
+            word.store(permit.word(), Ordering::Relaxed);
         }
         self.permit = Some(permit);
         self
@@ -188,7 +188,7 @@ impl Drop for HandoffMark {
         if let Some(permit) = &mut self.permit
             && word != 0
         {
-            permit.class = Class::of_word(word);
+            permit.set_word(word);
         }
         self.domain.handed_over.end();
     }
