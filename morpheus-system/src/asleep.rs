@@ -55,6 +55,16 @@ impl ThreadStat {
     }
 }
 
+/// How often the calling thread has gone to sleep since it began: its voluntary context switches. A thread that was preempted, or that
+/// yielded, has not.
+pub fn times_own() -> u64 {
+    // SAFETY: a `rusage` is numbers alone, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is writable for the whole call, which fails for no thread of this process.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    u64::try_from(usage.ru_nvcsw).unwrap_or(0)
+}
+
 /// Reads thread states, and keeps the files of threads that it reads repeatedly.
 ///
 /// The number of open files is bounded (`most_kept`); files of further threads are opened, read and closed.
@@ -224,6 +234,24 @@ mod tests {
             stats.is_asleep(tid, 2) == Some(false) && stats.kept.is_empty()
         });
         assert!(ended, "{stats:?}");
+    }
+
+    #[test]
+    fn a_thread_counts_how_often_it_has_slept() {
+        let slept = |does: fn()| {
+            let before = times_own();
+            does();
+            times_own() - before
+        };
+        let nap = || std::thread::sleep(std::time::Duration::from_millis(1));
+        assert_eq!(slept(nap), 1);
+        let computes = || {
+            let begun_ns = clock::own_cpu_ns();
+            while clock::own_cpu_ns() < begun_ns + 20_000_000 {
+                std::thread::yield_now();
+            }
+        };
+        assert_eq!(slept(computes), 0);
     }
 
     #[test]

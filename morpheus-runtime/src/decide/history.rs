@@ -12,9 +12,9 @@
 //! that one runtime has found healthy is healthy for all, without an unrated time on each, until one of them finds a
 //! stalled poll.
 //!
-//! A history that is not healthy counts every poll. The controller counts stalled polls when it sees them. A poll that
-//! ends without a verdict counts itself as good. After 64 good polls in a row the history is healthy; a new one is after
-//! 16.
+//! A history that is not healthy counts every poll. The controller counts stalled polls when it sees them, and a handoff poll that it has
+//! not seen counts itself. Another poll that ends without a verdict counts itself as good. After 64 good polls in a row the history is
+//! healthy; a new one is after 16.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -17,6 +17,9 @@ use crate::settings::Settings;
 /// CPU time in one poll that makes it a hog poll, in nanoseconds.
 pub(crate) const HOG_NS: u64 = 5_000_000;
 
+/// A thread that used less CPU time than the time since its poll began divided by this may have slept.
+const IDLE_SHARE: u64 = 4;
+
 /// Hog polls of a label after which the ladder may throttle.
 const REPEAT_HOGS: u32 = 8;
 
@@ -38,6 +41,11 @@ pub(crate) fn limits(settings: &Settings) -> ladder::Limits {
         repeat_hogs: REPEAT_HOGS,
         policy: settings.policy,
     }
+}
+
+/// Whether a poll that began `stalled_ns` ago used so little CPU time that it may have slept. It may also have waited for a CPU.
+pub(crate) fn may_sleep(stalled_ns: u64, cpu_ns: u64) -> bool {
+    cpu_ns < stalled_ns / IDLE_SHARE
 }
 
 /// The rating of a task or a label.

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::decide::rating;
 use crate::domain::Domain;
 use morpheus_link::events::OverBudget;
 use morpheus_system::asleep::ThreadStats;
@@ -17,8 +18,6 @@ const NEW_POLLS_A_SAMPLE: usize = 24;
 const STATES_A_SAMPLE: usize = 16;
 /// The longest interval between two reads of the state of a thread that sleeps.
 const LONGEST_STATE_NS: u64 = 32_000_000;
-/// A thread that used less CPU time than the stalled time divided by this may be asleep.
-const IDLE_SHARE: u64 = 4;
 /// A thread whose state cannot be read counts as asleep if it used little CPU time for this time, because a preempted thread
 /// seldom waits that long.
 pub(super) const SURELY_ASLEEP_NS: u64 = 50_000_000;
@@ -141,7 +140,8 @@ impl Polls {
         };
         let cpu_ns = cpu_now_ns.saturating_sub(*poll.cpu_at_first_ns.get_or_insert(cpu_now_ns));
         let stalled_ns = now_ns - poll.since_ns;
-        let may_sleep = stalled_ns >= budget_ns && cpu_ns < stalled_ns / IDLE_SHARE || poll.asleep;
+        let may_sleep =
+            stalled_ns >= budget_ns && rating::may_sleep(stalled_ns, cpu_ns) || poll.asleep;
         if !may_sleep {
             poll.asleep = false;
         } else if self.states_left > 0 {

@@ -32,6 +32,7 @@ use crate::domain::Domain;
 use crate::poll::handoff::HandoffMark;
 use crate::poll::hooked_handoff;
 use crate::poll::mark::{PollMark, undo_demotion};
+use crate::poll::own_verdict::{self, Began, Stalled};
 use crate::poll::{handoff, known, labels, own_slot, short_polls};
 use crate::report::label::Label;
 use morpheus_link::handle::{self, SlotHandle};
@@ -59,6 +60,7 @@ enum Prepared {
     HandedOff(
         #[expect(dead_code, reason = "dropped after the poll")] HandoffMark,
         #[expect(dead_code, reason = "dropped after the poll")] Option<InProgress>,
+        Began,
     ),
     Unproven(#[expect(dead_code, reason = "dropped after the poll")] InProgress),
 }
@@ -213,7 +215,7 @@ fn prepare(task: Id, label: &'static Label, slot: SlotHandle) {
             }
             let handed_off = hooked_handoff::hand_off(domain, index, slot, request);
             if let Some(handed_off) = handed_off {
-                return Some(Prepared::HandedOff(handed_off, untried));
+                return Some(Prepared::HandedOff(handed_off, untried, Began::now()));
             }
         }
         let is_unrated = history.is_unrated();
@@ -311,8 +313,10 @@ fn after_other_poll(own: &Arc<Domain>, meta: &TaskMeta<'_>) {
         Some(ended)
     });
     let Some(hooked) = ended else { return };
+    let seen = seen_by_itself(own, &hooked);
     let last = hooked.seq.map(end);
     let verdict = hooked.verdict | last.unwrap_or_default();
+    let verdict = own_verdict::or_own(verdict, seen, || own.histories.of(hooked.label));
     // Also if watched futures took a part of it: the rest is the label's.
     let learns = verdict.is_empty() && !hooked.label.is_healthy();
     if learns && (hooked.whole || !hooked.label.marks_itself()) {
@@ -322,6 +326,17 @@ fn after_other_poll(own: &Arc<Domain>, meta: &TaskMeta<'_>) {
     if hooked.is_prepared || learns_verdict(hooked.label, verdict) {
         learn(own, task, hooked.label, verdict, hooked.is_prepared);
     }
+}
+
+/// What this thread observes of its poll, about to end, if that was handed off and is stalled.
+fn seen_by_itself(own: &Domain, hooked: &Hooked) -> Option<Stalled> {
+    if !(hooked.whole && hooked.is_prepared) {
+        return None;
+    }
+    PREPARED.with_borrow(|prepared| match prepared {
+        Some(Prepared::HandedOff(.., began)) => began.ends(&own.settings),
+        _ => None,
+    })
 }
 
 /// Learns from a plain poll with a verdict, whose mark has ended.

@@ -1,5 +1,6 @@
 //! Decides how a poll of a slow or unrated task runs (handed off, after a wait for a permit, or inline), and runs it.
 
+use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,6 +16,7 @@ use crate::domain::Domain;
 use crate::poll::handoff::{self, HandoffMark};
 use crate::poll::mark::{PollMark, marked, undo_demotion};
 use crate::poll::own_slot;
+use crate::poll::own_verdict::{self, Began, Stalled};
 use crate::poll::state::WatchState;
 use crate::report::label::Label;
 use morpheus_link::handle::{self, SlotHandle};
@@ -91,13 +93,21 @@ fn poll_or_wait(
         let verdict = match handoff {
             Some(_handoff) => {
                 let label = state.label;
-                let begun = std::cell::Cell::new(0);
+                let seen = Cell::new(None);
+                let begun = Cell::new(0);
                 handoff::poll(domain, poll, cx, || {
+                    let began = Began::now();
                     let mark = PollMark::begin(slot, label);
                     begun.set(mark.seq);
-                    mark
+                    Measured {
+                        mark,
+                        began,
+                        domain,
+                        seen: &seen,
+                    }
                 });
-                slot.kernel.verdict_for(begun.get())
+                let verdict = slot.kernel.verdict_for(begun.get());
+                own_verdict::or_own(verdict, seen.take(), || history)
             }
             None => {
                 // The poll may be long: without the flush, the task in the LIFO slot would wait until it
@@ -108,7 +118,12 @@ fn poll_or_wait(
                     handoff::flush_lifo();
                 }
                 let _unproven = unrated.then(|| History::begin_unproven(history));
-                marked(state.label, slot, || poll(cx)).1
+                // A hook has handed the task's poll off, in which this one runs.
+                let is_in_handoff = slot.runtime.has_flag(SlotFlag::Handoff);
+                let began = is_in_handoff.then(Began::now);
+                let verdict = marked(state.label, slot, || poll(cx)).1;
+                let seen = began.and_then(|began| began.ends(&domain.settings));
+                own_verdict::or_own(verdict, seen, || history)
             }
         };
         if domain.settings.policy >= Policy::Throttle && verdict.contains(VerdictFlags::THROTTLED) {
@@ -117,6 +132,21 @@ fn poll_or_wait(
         }
         learn(state, verdict);
     });
+}
+
+/// A handoff poll, from when it begins until this is dropped.
+struct Measured<'a> {
+    #[expect(dead_code, reason = "dropped after the poll is measured")]
+    mark: PollMark,
+    began: Began,
+    domain: &'a Domain,
+    seen: &'a Cell<Option<Stalled>>,
+}
+
+impl Drop for Measured<'_> {
+    fn drop(&mut self) {
+        self.seen.set(self.began.ends(&self.domain.settings));
+    }
 }
 
 /// Sets the slot's `demotable` flag to the task's own setting for one poll, instead of the runtime's.

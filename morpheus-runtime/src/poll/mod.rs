@@ -14,6 +14,7 @@ pub(crate) mod known;
 pub(crate) mod labels;
 pub(crate) mod mark;
 pub(crate) mod own_slot;
+pub(crate) mod own_verdict;
 #[cfg(tokio_unstable)]
 pub(crate) mod short_polls;
 pub(crate) mod state;
