@@ -328,7 +328,7 @@ fn after_other_poll(own: &Arc<Domain>, meta: &TaskMeta<'_>) {
     }
 }
 
-/// What this thread observes of its poll, about to end, if that was handed off and is stalled.
+/// The thread's own observation of its poll, which is about to end, if that was handed off and is stalled.
 fn seen_by_itself(own: &Domain, hooked: &Hooked) -> Option<Stalled> {
     if !(hooked.whole && hooked.is_prepared) {
         return None;

@@ -32,7 +32,7 @@ impl Began {
         }
     }
 
-    /// What the thread observes at the end of the poll, if it is stalled.
+    /// The thread's observation at the end of the poll, if that is stalled.
     pub(crate) fn ends(&self, settings: &Settings) -> Option<Stalled> {
         let now_ns = clock::now_ns();
         let stalled_ns = now_ns.saturating_sub(self.at_ns);
