@@ -731,19 +731,10 @@ impl Permits {
     /// Counts the poll of a sleeper as one that runs from now on; `word` is as for [`becomes_hog`](Self::becomes_hog).
     pub(crate) fn computes(&self, word: &AtomicU32) {
         let mut state = self.lock();
-        // Relaxed: as in `change`.
-        let before = word.load(Ordering::Relaxed);
-        let is_noted = is_sleepers(before)
-            && word
-                .compare_exchange(
-                    before,
-                    before & !SLEEPER,
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                )
-                .is_ok();
+        // Relaxed: as in `change`. A word that the poll has taken out has no such bit.
+        let before = word.fetch_and(!SLEEPER, Ordering::Relaxed);
         let sleepers = &mut state.sleepers[Class::of_word(before) as usize];
-        *sleepers = sleepers.saturating_sub(usize::from(is_noted));
+        *sleepers = sleepers.saturating_sub(usize::from(is_sleepers(before)));
     }
 
     /// Counts a permit in another class. Returns whether it was in the first one.

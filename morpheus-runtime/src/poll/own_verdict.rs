@@ -34,10 +34,11 @@ impl Began {
 
     /// The thread's observation at the end of the poll, if that is stalled.
     pub(crate) fn ends(&self, settings: &Settings) -> Option<Stalled> {
+        let limits = rating::limits(settings);
         let now_ns = clock::now_ns();
         let stalled_ns = now_ns.saturating_sub(self.at_ns);
         // No short poll pays for more.
-        if stalled_ns < ladder::stalled_cpu_ns(&rating::limits(settings)) {
+        if stalled_ns < ladder::stalled_cpu_ns(&limits) {
             return None;
         }
         let cpu_ns = clock::own_cpu_ns().saturating_sub(self.at_cpu_ns);
@@ -52,7 +53,6 @@ impl Began {
             demotable: false,
             hog_polls: 0,
         };
-        let limits = rating::limits(settings);
         ladder::is_stalled(&seen, &limits).then_some(Stalled {
             has_slept,
             is_hog: ladder::is_hog(&seen, &limits),
